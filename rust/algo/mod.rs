@@ -16,6 +16,7 @@
 pub mod counters;
 pub mod flow;
 pub mod headers;
+pub mod join;
 pub mod knobs;
 pub mod lanes;
 pub mod load;

@@ -16,9 +16,9 @@ pub const IPPROTO_TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const IPPROTO_UDP: u8 = 17;
 
-pub(super) const IPV4_HEADER_SIZE: usize = 20;
-pub(super) const UDP_HEADER_SIZE: usize = 8;
-pub(super) const TCP_HEADER_SIZE: usize = 20;
+pub(in crate::algo) const IPV4_HEADER_SIZE: usize = 20;
+pub(in crate::algo) const UDP_HEADER_SIZE: usize = 8;
+pub(in crate::algo) const TCP_HEADER_SIZE: usize = 20;
 pub(super) const TCP_FLAGS_AT: usize = 13;
 
 /// The more-fragments flag and the fragment offset, in the word that holds them. Don't-fragment is not part of it.

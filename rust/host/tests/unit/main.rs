@@ -25,6 +25,7 @@ mod zeroed;
 // looks at each of the thousands of atomics in a slot whenever it is borrowed.
 mod flow;
 mod headers;
+mod join;
 mod knobs;
 mod lanes;
 mod load;

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The join of a frame with a packet that GRO holds, before the frame is a packet.
+//!
+//! A lane's requests are frames of one flow, one behind the other. To build a packet of each, which GRO takes apart again, is most of a
+//! lane's work. So a lane compares a frame with a [`Template`] of the packet that its GRO holds. If the frame continues that packet, the lane
+//! hangs the frame's payload onto it, and no packet is built.
+//!
+//! A frame joins only if GRO would have joined the packet that is made of it, and would go on to hold the result: every other frame takes
+//! the way through GRO. The rules are those of `inet_gro_receive()`, `ipv6_gro_receive()`, `udp_gro_receive()`, `tcp_gro_receive()` and
+//! `gro_receive_network_flush()` in Linux 6.12. Where these look at a field that hardly ever changes, here it has to be the same.
+
+mod identifiers;
+mod sums;
+mod template;
+
+pub use identifiers::Identifiers;
+pub use template::{Joined, Template};
+
+/// Bytes of headers that are compared: two headers of IPv6, those of UDP and of a tunnel with options, two of Ethernet, and TCP.
+pub const MOST_HEADER_BYTES: usize = 192;
+
+/// The places of a packet's headers, from Ethernet's header on, as GRO has found them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The network header of the tunnel's packet, if there is one.
+    pub outer_at: Option<usize>,
+    /// The network header of the packet that ends at a socket.
+    pub network_at: usize,
+    /// The header of TCP behind that.
+    pub transport_at: usize,
+}
+
+/// A packet that GRO holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// The bytes of its first frame, from Ethernet's header on: at least those of all headers.
+    pub headers: &'a [u8],
+    /// The places of these.
+    pub layout: Layout,
+    /// The number of its frames.
+    pub frames: u16,
+    /// The number of frames for which it has room.
+    pub room_frames: u16,
+    /// Its length, from Ethernet's header on.
+    pub bytes: u32,
+    /// It is shorter than that, always.
+    pub limit_bytes: u32,
+    /// The payload of each frame (`gso_size`).
+    pub frame_payload_bytes: u32,
+    /// The rule by which the identifiers of its headers go on.
+    pub identifiers: Identifiers,
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The template of a held packet: the bytes that its next frame has to have, and a mask of those that differ from frame to frame.
+
+use super::identifiers::Identifiers;
+use super::sums::Sums;
+use super::{Held, Layout, MOST_HEADER_BYTES};
+use crate::algo::headers::flow_key::{
+    ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_HEADER_SIZE,
+    UDP_HEADER_SIZE,
+};
+use crate::algo::headers::overlay::{ETHERNET_SIZE, ETHERNET_TYPE_AT, IPV6_HEADER_SIZE};
+
+const WORD_BYTES: usize = 8;
+const WORDS: usize = MOST_HEADER_BYTES / WORD_BYTES;
+
+const IPV4_START: u8 = 0x45;
+const IPV4_LENGTH_AT: usize = 2;
+const IPV4_IDENTIFIER_AT: usize = 4;
+const IPV4_FLAGS_AT: usize = 6;
+const IPV4_PROTOCOL_AT: usize = 9;
+const IPV4_CHECKSUM_AT: usize = 10;
+/// Don't-fragment, the only flag that a frame may have here.
+const IPV4_DF: u16 = 0x4000;
+const IPV6_LENGTH_AT: usize = 4;
+const IPV6_NEXT_HEADER_AT: usize = 6;
+const UDP_LENGTH_AT: usize = 4;
+const UDP_CHECKSUM_AT: usize = 6;
+const TCP_SEQUENCE_AT: usize = 4;
+const TCP_DATA_OFFSET_AT: usize = 12;
+const TCP_FLAGS_AT: usize = 13;
+const TCP_CHECKSUM_AT: usize = 16;
+/// ACK, and the echo of congestion (ECE). With each other flag GRO lets go what it holds.
+const TCP_PLAIN_FLAGS: u8 = 0x10 | 0x40;
+
+const VXLAN_SIZE: usize = 8;
+/// The flag of VXLAN, in its second byte, with which GRO changes the checksum (`VXLAN_HF_RCO`).
+const VXLAN_REMOTE_CHECKSUM: u8 = 0x20;
+/// The protocol of a frame in Geneve's header (RFC 8926, section 3.4), and the bits of the first byte that count its options in words.
+const GENEVE_FRAME: u16 = 0x6558;
+const GENEVE_PROTOCOL_AT: usize = 2;
+const GENEVE_OPTION_WORDS: u8 = 0x3f;
+
+/// A header of IPv4 whose identifier goes on from frame to frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ipv4 {
+    at: usize,
+    is_outer: bool,
+    is_atomic: bool,
+    identifier: u16,
+    /// Identifier and checksum: their sum is the same in each frame, as all else in the header is.
+    sum: u32,
+}
+
+impl Ipv4 {
+    /// Returns the identifier, and the sum of identifier and checksum in words as they are in memory.
+    #[inline]
+    fn changing(frame: &[u8], at: usize) -> Option<(u16, u32)> {
+        let header = frame.get(at..)?.first_chunk::<IPV4_HEADER_SIZE>()?;
+        let identifier = [header[IPV4_IDENTIFIER_AT], header[IPV4_IDENTIFIER_AT + 1]];
+        let checksum = [header[IPV4_CHECKSUM_AT], header[IPV4_CHECKSUM_AT + 1]];
+        let sum =
+            u32::from(u16::from_ne_bytes(identifier)) + u32::from(u16::from_ne_bytes(checksum));
+        Some((u16::from_be_bytes(identifier), sum))
+    }
+
+    /// Returns the rule for identifiers behind a frame; nothing if its identifier or the header's checksum is another one.
+    #[inline]
+    fn follow(&self, frame: &[u8], frames: u16, identifiers: Identifiers) -> Option<Identifiers> {
+        let (identifier, sum) = Self::changing(frame, self.at)?;
+        // In ones' complement (RFC 1624).
+        if sum.abs_diff(self.sum) % 0xffff != 0 {
+            return None;
+        }
+        if self.is_outer && self.is_atomic {
+            return Some(identifiers);
+        }
+        identifiers.follow(
+            identifier.wrapping_sub(self.identifier),
+            frames,
+            self.is_atomic,
+        )
+    }
+}
+
+/// Bytes of a held packet, and those of their bits that are the same in each frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    held: u64,
+    mask: u64,
+}
+
+/// The template of a packet that GRO holds. Zeros are one that no frame continues.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Template {
+    words: [Word; WORDS],
+    used_words: usize,
+    header_bytes: usize,
+    frame_bytes: usize,
+    transport_at: usize,
+    // The outer one first, as GRO has them.
+    ipv4: [Ipv4; 2],
+    nr_ipv4: usize,
+    has_tunnel: bool,
+    has_tunnel_checksum: bool,
+    tunnel_checksum_at: usize,
+    sums: Sums,
+    frames: u16,
+    room_frames: u16,
+    bytes: u32,
+    limit_bytes: u32,
+    frame_payload_bytes: u32,
+    next_sequence: u32,
+    identifiers: Identifiers,
+}
+
+/// A frame that continues the held packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The place of its payload in the frame; it goes to the frame's end.
+    pub payload_at: usize,
+    /// The rule for identifiers behind it.
+    pub identifiers: Identifiers,
+}
+
+/// The network header at a place, and the protocol behind it.
+struct Network {
+    transport_at: usize,
+    protocol: u8,
+    ipv4: Option<Ipv4>,
+}
+
+impl Template {
+    /// Makes this the template of a held packet. Returns false if no frame can join it here.
+    pub fn read(&mut self, held: &Held<'_>) -> bool {
+        // Whatever has been written stays without effect then.
+        self.room_frames = 0;
+        self.try_read(held).is_some()
+    }
+
+    fn try_read(&mut self, held: &Held<'_>) -> Option<()> {
+        let Layout {
+            outer_at,
+            network_at,
+            transport_at,
+        } = held.layout;
+        let tcp = field::<TCP_HEADER_SIZE>(held.headers, transport_at)?;
+        let tcp_bytes = usize::from(tcp[TCP_DATA_OFFSET_AT] >> 4) * 4;
+        if tcp_bytes < TCP_HEADER_SIZE || tcp[TCP_FLAGS_AT] & !TCP_PLAIN_FLAGS != 0 {
+            return None;
+        }
+        let header_bytes = transport_at + tcp_bytes;
+        let headers = held.headers.get(..header_bytes)?;
+        // CAST: 32 bits into a usize.
+        let frame_bytes = header_bytes + held.frame_payload_bytes as usize;
+        let used_words = header_bytes.div_ceil(WORD_BYTES);
+        // A frame has the last word as a whole.
+        if used_words > WORDS || frame_bytes < used_words * WORD_BYTES || held.frames == 0 {
+            return None;
+        }
+        self.used_words = used_words;
+        for (word, bytes) in self.words.iter_mut().zip(headers.chunks(WORD_BYTES)) {
+            *word = Word::of(bytes);
+        }
+        self.nr_ipv4 = 0;
+        self.has_tunnel = outer_at.is_some();
+        let mut tunnel = None;
+        match outer_at {
+            Some(ETHERNET_SIZE) => {
+                let outer = network(headers, ETHERNET_SIZE, frame_bytes, true)?;
+                self.has_tunnel_checksum =
+                    tunnel_checksum(headers, &outer, network_at, frame_bytes)?;
+                self.tunnel_checksum_at = outer.transport_at + UDP_CHECKSUM_AT;
+                self.differ(self.tunnel_checksum_at)?;
+                self.note_ipv4(&outer)?;
+                tunnel = Some((ETHERNET_SIZE, outer.transport_at));
+            }
+            None if network_at == ETHERNET_SIZE => {}
+            _ => return None,
+        }
+        let inner = network(headers, network_at, frame_bytes, false)?;
+        if inner.protocol != IPPROTO_TCP || inner.transport_at != transport_at {
+            return None;
+        }
+        self.note_ipv4(&inner)?;
+        self.differ(transport_at + TCP_SEQUENCE_AT)?;
+        self.differ(transport_at + TCP_SEQUENCE_AT + 2)?;
+        self.differ(transport_at + TCP_CHECKSUM_AT)?;
+        self.sums = Sums::of(
+            headers,
+            tunnel,
+            (network_at, transport_at),
+            frame_bytes,
+            self.has_tunnel_checksum,
+        )?;
+        let sequence = u32::from_be_bytes(*field(headers, transport_at + TCP_SEQUENCE_AT)?);
+        // CAST: a small number.
+        let payload_bytes = held.bytes.checked_sub(header_bytes as u32)?;
+        self.header_bytes = header_bytes;
+        self.frame_bytes = frame_bytes;
+        self.transport_at = transport_at;
+        self.frames = held.frames;
+        self.bytes = held.bytes;
+        self.limit_bytes = held.limit_bytes;
+        self.frame_payload_bytes = held.frame_payload_bytes;
+        self.next_sequence = sequence.wrapping_add(payload_bytes);
+        self.identifiers = held.identifiers;
+        self.room_frames = held.room_frames;
+        Some(())
+    }
+
+    /// Notes that a field of 16 bits, at an even place, differs from frame to frame.
+    fn differ(&mut self, at: usize) -> Option<()> {
+        let mut bytes = [0xff; WORD_BYTES];
+        bytes.get_mut(at % WORD_BYTES..)?.get_mut(..2)?.fill(0);
+        self.words.get_mut(at / WORD_BYTES)?.mask &= u64::from_ne_bytes(bytes);
+        Some(())
+    }
+
+    /// Notes a network header if it is one of IPv4.
+    fn note_ipv4(&mut self, network: &Network) -> Option<()> {
+        if let Some(header) = network.ipv4 {
+            *self.ipv4.get_mut(self.nr_ipv4)? = header;
+            self.nr_ipv4 += 1;
+            self.differ(header.at + IPV4_IDENTIFIER_AT)?;
+            self.differ(header.at + IPV4_CHECKSUM_AT)?;
+        }
+        Some(())
+    }
+
+    /// Returns whether a frame continues the held packet, and notes it then: the caller hangs its payload onto the packet.
+    ///
+    /// `frame` is all of the frame, from Ethernet's header on. Of its checksums, the NIC has verified the outermost `good`. `sum` returns the
+    /// sum of bytes in ones' complement, in words as they are in memory, as `csum_partial()`.
+    #[inline]
+    pub fn join(
+        &mut self,
+        frame: &[u8],
+        good: u32,
+        sum: impl FnOnce(&[u8]) -> u32,
+    ) -> Option<Joined> {
+        let room_frames = self.room_frames.checked_sub(1)?;
+        if frame.len() != self.frame_bytes {
+            return None;
+        }
+        let words = self.words.get(..self.used_words)?;
+        let pairs = words.iter().zip(frame.chunks_exact(WORD_BYTES));
+        let differs = pairs.fold(0, |differs, (word, bytes)| {
+            let bytes = bytes
+                .first_chunk()
+                .map_or(!word.held, |bytes| u64::from_ne_bytes(*bytes));
+            differs | (bytes ^ word.held) & word.mask
+        });
+        if differs != 0 {
+            return None;
+        }
+        let sequence = u32::from_be_bytes(*field(frame, self.transport_at + TCP_SEQUENCE_AT)?);
+        let bytes = self.bytes.checked_add(self.frame_payload_bytes)?;
+        if sequence != self.next_sequence || bytes >= self.limit_bytes {
+            return None;
+        }
+        let mut identifiers = self.identifiers;
+        for header in self.ipv4.get(..self.nr_ipv4)? {
+            identifiers = header.follow(frame, self.frames, identifiers)?;
+        }
+        if self.has_tunnel {
+            // GRO tells datagrams with a checksum from those without.
+            let has_checksum = *field::<2>(frame, self.tunnel_checksum_at)? != [0; 2];
+            if has_checksum != self.has_tunnel_checksum {
+                return None;
+            }
+        }
+        if !self.sums.are_good(frame, good, sum)? {
+            return None;
+        }
+        self.identifiers = identifiers;
+        self.frames = self.frames.checked_add(1)?;
+        self.room_frames = room_frames;
+        self.bytes = bytes;
+        self.next_sequence = sequence.wrapping_add(self.frame_payload_bytes);
+        Some(Joined {
+            payload_at: self.header_bytes,
+            identifiers,
+        })
+    }
+}
+
+impl Word {
+    /// Returns the word of these bytes, of which the last one of the headers may have fewer than eight.
+    #[inline]
+    fn of(bytes: &[u8]) -> Self {
+        if let Some(bytes) = bytes.first_chunk() {
+            return Self {
+                held: u64::from_ne_bytes(*bytes),
+                mask: u64::MAX,
+            };
+        }
+        let (mut held, mut mask) = ([0; WORD_BYTES], [0; WORD_BYTES]);
+        for (at, byte) in bytes.iter().enumerate() {
+            // PANIC: there are fewer than eight.
+            (held[at], mask[at]) = (*byte, 0xff);
+        }
+        Self {
+            held: u64::from_ne_bytes(held),
+            mask: u64::from_ne_bytes(mask),
+        }
+    }
+}
+
+/// Returns the field at a place.
+#[inline]
+pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    bytes.get(at..)?.first_chunk()
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*field(bytes, at)?))
+}
+
+/// Returns the network header at a place of a frame, if it is one without options that ends with the frame.
+fn network(headers: &[u8], at: usize, frame_bytes: usize, is_outer: bool) -> Option<Network> {
+    let eth_proto = be16(headers, at.checked_sub(ETHERNET_SIZE - ETHERNET_TYPE_AT)?)?;
+    let bytes = frame_bytes.checked_sub(at)?;
+    match eth_proto {
+        ETH_P_IP => {
+            let header = field::<IPV4_HEADER_SIZE>(headers, at)?;
+            let flags = be16(header, IPV4_FLAGS_AT)?;
+            if header[0] != IPV4_START
+                || usize::from(be16(header, IPV4_LENGTH_AT)?) != bytes
+                || flags & !IPV4_DF != 0
+            {
+                return None;
+            }
+            let (identifier, sum) = Ipv4::changing(headers, at)?;
+            Some(Network {
+                transport_at: at + IPV4_HEADER_SIZE,
+                protocol: header[IPV4_PROTOCOL_AT],
+                ipv4: Some(Ipv4 {
+                    at,
+                    is_outer,
+                    is_atomic: flags & IPV4_DF != 0,
+                    identifier,
+                    sum,
+                }),
+            })
+        }
+        ETH_P_IPV6 => {
+            let header = field::<IPV6_HEADER_SIZE>(headers, at)?;
+            let length = usize::from(be16(header, IPV6_LENGTH_AT)?);
+            (header[0] >> 4 == 6 && length + IPV6_HEADER_SIZE == bytes).then_some(Network {
+                transport_at: at + IPV6_HEADER_SIZE,
+                protocol: header[IPV6_NEXT_HEADER_AT],
+                ipv4: None,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether the datagram of a tunnel has a checksum; nothing if it is none whose frame has its network header at `network_at`.
+fn tunnel_checksum(
+    headers: &[u8],
+    outer: &Network,
+    network_at: usize,
+    frame_bytes: usize,
+) -> Option<bool> {
+    let udp = field::<UDP_HEADER_SIZE>(headers, outer.transport_at)?;
+    let length = usize::from(be16(udp, UDP_LENGTH_AT)?);
+    if outer.protocol != IPPROTO_UDP || length != frame_bytes.checked_sub(outer.transport_at)? {
+        return None;
+    }
+    let tunnel_at = outer.transport_at + UDP_HEADER_SIZE;
+    let start = field::<VXLAN_SIZE>(headers, tunnel_at)?;
+    let tunnel_bytes = if be16(start, GENEVE_PROTOCOL_AT)? == GENEVE_FRAME {
+        VXLAN_SIZE + usize::from(start[0] & GENEVE_OPTION_WORDS) * 4
+    } else if start[1] & VXLAN_REMOTE_CHECKSUM == 0 {
+        VXLAN_SIZE
+    } else {
+        return None;
+    };
+    (tunnel_at + tunnel_bytes + ETHERNET_SIZE == network_at)
+        .then(|| udp[UDP_CHECKSUM_AT..] != [0; 2])
+}
