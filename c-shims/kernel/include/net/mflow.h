@@ -34,7 +34,7 @@ struct sock;
 struct udp_table;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		13
+#define MFLOW_ABI		14
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -72,16 +72,52 @@ struct udp_table;
 #define MFLOW_BUILDER_AF_XDP	3U	/* They belong to a socket of AF_XDP. */
 #define MFLOW_BUILDER_BUFFERS	4U	/* Buffers of a kind that cannot be handed over. */
 
+/* The answers of a driver about the checksums of a frame. */
+#define MFLOW_SUMS_VERIFIED	0U	/* Some of them are verified, from the outermost one on. */
+#define MFLOW_SUMS_COMPLETE	1U	/* The frame is summed, from the network header on. */
+
+/**
+ * struct mflow_frag - the frame of a request, as it would be a fragment of a packet
+ * @dev:	the device that has received it
+ * @data:	Ethernet's header
+ * @page:	the page, of which the request has a reference
+ * @bytes:	length of the frame
+ * @memory_bytes: memory that the frame costs (truesize)
+ * @recycles:	the page is that of a pool
+ * @sums:	%MFLOW_SUMS_VERIFIED or %MFLOW_SUMS_COMPLETE
+ * @sum:	the number of checksums that are verified, or the sum
+ * @note:	the driver's
+ */
+struct mflow_frag {
+	struct net_device	*dev;
+	void			*data;
+	struct page		*page;
+	unsigned int		bytes;
+	unsigned int		memory_bytes;
+	u8			recycles;
+	u8			sums;
+	u8			note;
+	u32			sum;
+};
+
 /**
  * struct mflow_request_ops - the driver's work on requests, on any CPU
  * @build:	makes the packet and gives up what the request holds; NULL if it had to drop it, and
  *		has counted that. Called in the poll of @napi, which is a lane's.
  * @drop:	gives up what the request holds
+ * @frag:	describes the frame; false if a packet of its own has to be made of it. The request
+ *		keeps what it holds.
+ * @joined:	counts a frame that has become a fragment of a packet before it, which owns the page
+ *		now; NULL: there is nothing to count
  */
 struct mflow_request_ops {
 	struct sk_buff *(*build)(struct mflow_request *request,
 				 struct napi_struct *napi);
 	void (*drop)(struct mflow_request *request);
+	bool (*frag)(const struct mflow_request *request,
+		     struct mflow_frag *frag);
+	void (*joined)(const struct mflow_request *request,
+		       const struct mflow_frag *frag);
 };
 
 /**
