@@ -50,6 +50,11 @@ module_param(build, charp, 0);
 MODULE_PARM_DESC(build,
 		 "The core that builds the packets of split flows, with drivers that leave the choice: nic, lane, or with auto for each batch the one that has less to do. On an unpatched kernel it is nic, unless build is lane: that attaches an XDP program to the device, which loses offloads. Allowed: auto, nic or lane. Default: auto.");
 
+static char *join;
+module_param(join, charp, 0);
+MODULE_PARM_DESC(join,
+		 "With 1, a lane that builds hangs a TCP segment onto the packet before it where GRO would join the two, and builds no packet of it. It needs our patches, virtio_net with buffers that are merged, or ConnectX. Allowed: 0 (off) or 1 (on). Default: 1.");
+
 static char *layout;
 module_param(layout, charp, 0);
 MODULE_PARM_DESC(layout,
@@ -88,6 +93,7 @@ static const struct {
 	MFLOW_PARAM(min_flow_pps),
 	MFLOW_PARAM(scaling),
 	MFLOW_PARAM(build),
+	MFLOW_PARAM(join),
 	MFLOW_PARAM(layout),
 	MFLOW_PARAM(mode),
 	MFLOW_PARAM(stages),

@@ -90,6 +90,10 @@ counters! {
     ///
     /// Nearly all of UDP, none of TCP. Without our patches few of either.
     PastGroPkts = "past_gro_pkts",
+    /// Packets that a lane did not build, as they continued one that GRO held.
+    ///
+    /// Most of TCP with `build` `lane`, with our patches.
+    JoinedPkts = "joined_pkts",
     /// Packets that the NIC's core carried itself because no lane had room, or while a flow stopped.
     ///
     /// A few at stops. Many: the rings of lanes are full.

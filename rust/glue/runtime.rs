@@ -21,6 +21,7 @@ static MIN_WINDOW_PKTS: AtomicU32 = AtomicU32::new(u32::MAX);
 static MERGE_TIMEOUT_US: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.merge_timeout_us);
 static LOAD_THRESHOLD_PCT: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.load_threshold_pct);
 static BUILD: AtomicU8 = AtomicU8::new(Knobs::DEFAULT.build as u8);
+static JOIN: AtomicBool = AtomicBool::new(Knobs::DEFAULT.join);
 static FLOW_SEED: AtomicU64 = AtomicU64::new(0);
 
 /// Counts changes of `OFFLINE`, so that sources look at it only then.
@@ -33,6 +34,7 @@ pub(crate) fn publish(knobs: &Knobs) {
     // ORDERING: Relaxed, all: independent words.
     LOAD_THRESHOLD_PCT.store(knobs.load_threshold_pct, Ordering::Relaxed);
     BUILD.store(knobs.build as u8, Ordering::Relaxed);
+    JOIN.store(knobs.join, Ordering::Relaxed);
     BATCH_PKTS.store(knobs.batch_pkts, Ordering::Relaxed);
     MERGE_TIMEOUT_US.store(knobs.merge_timeout_us, Ordering::Relaxed);
     // CAST: at most a tenth of a 32-bit number.
@@ -57,6 +59,12 @@ pub(crate) fn load_targets() -> (u32, u32) {
         LOAD_THRESHOLD_PCT.load(Ordering::Relaxed),
         BATCH_PKTS.load(Ordering::Relaxed),
     )
+}
+
+/// Returns whether lanes join frames.
+pub(crate) fn joins() -> bool {
+    // ORDERING: Relaxed: a word by itself.
+    JOIN.load(Ordering::Relaxed)
 }
 
 pub(crate) fn merge_timeout_us() -> u32 {

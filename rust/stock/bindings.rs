@@ -30,6 +30,8 @@ pub const MFLOW_STAGE_NIC: c_uint = 1;
 pub const MFLOW_STAGE_GRO: c_uint = 2;
 pub const MFLOW_STAGE_TUNNEL: c_uint = 3;
 pub const MFLOW_STAGE_VETH: c_uint = 4;
+pub const MFLOW_SUMS_VERIFIED: c_uint = 0;
+pub const MFLOW_SUMS_COMPLETE: c_uint = 1;
 pub const MFLOW_BUILDER_UNASKED: c_uint = 0;
 pub const MFLOW_BUILDER_LANE: c_uint = 1;
 pub const MFLOW_BUILDER_XDP: c_uint = 2;
@@ -95,6 +97,35 @@ pub struct mflow_request {
     pub ops: *const mflow_request_ops,
     pub driver: [u64; 6],
     pub memory_bytes: c_uint,
+}
+
+#[repr(C)]
+pub struct mflow_frag {
+    pub dev: *mut net_device,
+    pub data: *mut c_void,
+    pub page: *mut c_void,
+    pub bytes: c_uint,
+    pub memory_bytes: c_uint,
+    pub recycles: u8,
+    pub sums: u8,
+    pub note: u8,
+    pub sum: u32,
+}
+
+#[repr(C)]
+pub struct mflow_held {
+    pub skb: *mut sk_buff,
+    pub headers: *const c_void,
+    pub linear_bytes: c_uint,
+    pub outer_at: c_uint,
+    pub network_at: c_uint,
+    pub transport_at: c_uint,
+    pub bytes: c_uint,
+    pub limit_bytes: c_uint,
+    pub frame_payload_bytes: c_uint,
+    pub frames: u16,
+    pub room_frames: u16,
+    pub fixed_id: bool,
 }
 
 #[repr(C)]
@@ -236,6 +267,16 @@ extern "C" {
     pub fn mflow_worker_receive_past_gro(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_receive_stage(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_set_sums(sums: bool);
+    pub fn mflow_worker_held(worker: *mut mflow_worker, tag: u32, held: *mut mflow_held) -> bool;
+    pub fn mflow_request_frag(request: *const mflow_request, frag: *mut mflow_frag) -> bool;
+    pub fn mflow_frag_sum(frag: *const mflow_frag, at: c_uint) -> u32;
+    pub fn mflow_held_join(
+        held: *mut sk_buff,
+        request: *const mflow_request,
+        frag: *const mflow_frag,
+        payload_at: c_uint,
+        fixed_id: bool,
+    ) -> bool;
     pub fn mflow_worker_flush(worker: *mut mflow_worker);
     pub fn mflow_deadline_start(slot: c_uint, after_us: c_uint);
     pub fn mflow_deadlines_cancel();

@@ -22,11 +22,11 @@ use super::transitions::Transition;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::headers::flow_key::FlowKey;
 use crate::algo::knobs::Build;
-use crate::algo::lanes::lane_set::{LaneSet, NoRoom, Reserved};
+use crate::algo::lanes::lane_set::{Builder, LaneSet, NoRoom, Reserved};
 use crate::algo::lanes::queue::Packet;
 use crate::algo::lanes::ring_bytes::RingBytes;
 use crate::algo::load::flow_orders::{Order, Orders};
-use crate::algo::merge::slot::{LaneId, Slot, INLINE};
+use crate::algo::merge::slot::{Joining, LaneId, Slot, INLINE};
 use crate::algo::merge::slot_pool::{SlotPool, NR_SLOTS};
 use crate::algo::report::flow_report::FlowNews;
 use crate::algo::source::poll_sampling::Rest;
@@ -414,14 +414,18 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 // The lane's ring gets back the room that the batch has not used.
                 self.end_batch(split);
             }
+            let builder = match (self.config.build, self.slot(split.slot).joining()) {
+                (Build::Nic, _) => Builder::Nic,
+                // A frame that joins costs a lane less than a packet that it gets: a lane without room for it is the wrong one.
+                (Build::Auto | Build::Lane, Joining::Joined) => Builder::LaneAlone,
+                (Build::Lane, _) | (Build::Auto, Joining::Untried) => Builder::Lane,
+                (Build::Auto, Joining::Built) => Builder::LaneInTime,
+            };
             let reserved = match window_left {
                 0 | 1 => Err(NoRoom::Rings),
-                _ => self.lanes.reserve_batch(
-                    batch_pkts,
-                    self.config.build,
-                    order,
-                    self.host.ring_bytes(),
-                ),
+                _ => self
+                    .lanes
+                    .reserve_batch(batch_pkts, builder, order, self.host.ring_bytes()),
             };
             if reserved == Err(NoRoom::Memory) {
                 self.counters.add_owned(Counter::MemoryBatches, 1);

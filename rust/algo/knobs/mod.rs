@@ -51,6 +51,8 @@ pub struct Knobs {
     pub scaling: Scaling,
     /// The core that builds the packets of split flows.
     pub build: Build,
+    /// True if a lane builds no packets of frames that continue one that it holds.
+    pub join: bool,
     /// The number of CPUs over which a lane's work goes.
     pub layout: Layout,
     /// The way in which a flow uses several CPUs.
@@ -172,6 +174,7 @@ impl Knobs {
         min_flow_pps: MIN_FLOW_PPS.default,
         scaling: Scaling::DEFAULT,
         build: Build::DEFAULT,
+        join: true,
         layout: Layout::DEFAULT,
         mode: Mode::DEFAULT,
         stages: Stages::DEFAULT,
@@ -190,6 +193,7 @@ impl Knobs {
             Knob::MinFlowPps => knobs.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
             Knob::Scaling => knobs.scaling = parse_word(text, Scaling::WORDS, Scaling::ALL)?,
             Knob::Build => knobs.build = parse_word(text, Build::WORDS, Build::ALL)?,
+            Knob::Join => knobs.join = SWITCH.parse(text)? == 1,
             Knob::Layout => knobs.layout = parse_word(text, Layout::WORDS, Layout::ALL)?,
             Knob::Mode => knobs.mode = parse_word(text, Mode::WORDS, Mode::ALL)?,
             Knob::Stages => knobs.stages = parse_word(text, Stages::WORDS, Stages::ALL)?,
@@ -252,6 +256,7 @@ impl Knobs {
             Knob::MinFlowPps => KnobValue::Number(self.min_flow_pps),
             Knob::Scaling => KnobValue::Word(self.scaling.name()),
             Knob::Build => KnobValue::Word(self.build.name()),
+            Knob::Join => KnobValue::Number(u32::from(self.join)),
             Knob::Layout => KnobValue::Word(self.layout.name()),
             Knob::Mode => KnobValue::Word(self.mode.name()),
             Knob::Stages => KnobValue::Word(self.stages.name()),
@@ -410,6 +415,9 @@ knobs! {
     /// batch the one that has less to do. On an unpatched kernel it is `nic`, unless `build` is `lane`: that attaches an XDP program
     /// to the device, which loses offloads.
     Build = c"build", Limits::Words(Build::WORDS);
+    /// With 1, a lane that builds hangs a TCP segment onto the packet before it where GRO would join the two, and builds no packet of it.
+    /// It needs our patches, virtio_net with buffers that are merged, or ConnectX.
+    Join = c"join", Limits::Switch;
     /// The number of CPUs of a lane. `lane`: one. `lane+stage`: two, of which one builds packets and the other carries them.
     Layout = c"layout", Limits::Words(Layout::WORDS);
     /// The way in which a flow uses several CPUs. `mflow`: it is split, and merged in order. `falcon-dev`, `falcon-func`: it goes as a

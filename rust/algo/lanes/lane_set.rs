@@ -5,7 +5,6 @@
 use super::queue::ring::{Producer, RING_ITEMS, RING_REQUESTS};
 use super::queue::Packet;
 use super::ring_bytes::RingBytes;
-use crate::algo::knobs::Build;
 use crate::algo::load::flow_orders::Order;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::tag::Tag;
@@ -60,6 +59,25 @@ struct LaneEnd<P: Packet> {
     cpu: u32,
     // Handed over, and not charged yet.
     uncharged_bytes: u64,
+}
+
+/// The core that builds the packets of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Builder {
+    /// The NIC's.
+    Nic,
+    /// The lane's, if it has places for all of them; else the NIC's.
+    Lane,
+    /// The lane's; else no lane gets the batch.
+    LaneAlone,
+    /// The lane's, as long as lanes are in time; else the NIC's.
+    LaneInTime,
+}
+
+/// Returns whether all packets of a batch may be left to a lane that has nothing to do.
+const fn may_be_requests(batch_pkts: u32) -> bool {
+    // Of a batch of one packet that one is built by the NIC's core. CAST: a small constant.
+    batch_pkts > 1 && batch_pkts <= RING_REQUESTS as u32
 }
 
 /// The room that was reserved for a batch.
@@ -117,7 +135,7 @@ pub struct LaneSet<P: Packet> {
     touched: u32,
     // Bit `n`: lane `n`'s CPU is going offline; it gets no new batches.
     offline: u32,
-    // Of all lanes; only `Build::Auto` asks, and notes.
+    // Of all lanes; only `Builder::LaneInTime` asks, and notes.
     lateness: Lateness,
     // Open batches whose packets lanes may build.
     open_for_requests: u32,
@@ -190,7 +208,7 @@ impl<P: Packet> LaneSet<P> {
     pub(crate) fn reserve_batch(
         &mut self,
         batch_pkts: u32,
-        build: Build,
+        builder: Builder,
         order: Order,
         ring_bytes: &RingBytes,
     ) -> Result<Reserved, NoRoom> {
@@ -216,13 +234,17 @@ impl<P: Packet> LaneSet<P> {
                 continue;
             }
             if end.producer.reserve(batch_pkts.saturating_add(1)) {
-                self.last = lane;
-                let lane_builds = match build {
-                    Build::Nic => false,
-                    Build::Lane => true,
-                    Build::Auto => !self.lateness.note(end.is_late(batch_pkts)),
+                let lane_builds = match builder {
+                    Builder::Nic => false,
+                    Builder::Lane | Builder::LaneAlone => true,
+                    Builder::LaneInTime => !self.lateness.note(end.is_late(batch_pkts)),
                 };
                 let requests = end.reserve_requests(batch_pkts, lane_builds);
+                if builder == Builder::LaneAlone && requests == 0 && may_be_requests(batch_pkts) {
+                    end.producer.unreserve(batch_pkts.saturating_add(1));
+                    continue;
+                }
+                self.last = lane;
                 self.open_for_requests += u32::from(requests > 0);
                 return Ok(Reserved {
                     // CAST: below MAX_LANES.

@@ -20,6 +20,7 @@ use crate::algo::merge::lane_run::Collector;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, MAX_SLOTS};
+use crate::glue::stack::held::Joiner;
 use crate::glue::stack::skb::SkBuff;
 use crate::glue::stack::socket::Socket;
 use crate::glue::stack::way;
@@ -49,6 +50,15 @@ pub(crate) enum Carries {
     Held = 2,
 }
 
+/// The result of a request.
+enum Made {
+    Packet(SkBuff),
+    /// No packet of its own: the frame is part of one with this tag, which GRO holds.
+    Joined(Tag),
+    /// The driver has dropped the frame, and counted that.
+    Nothing,
+}
+
 /// The number of budgets of held packets that one poll carries. A poll of the NIC brings one budget, so the ring at home gets
 /// empty.
 const HELD_BUDGETS: u32 = 4;
@@ -64,6 +74,7 @@ pub struct Lane {
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
+    joiner: UnsafeCell<Joiner>,
     // Bit `n`: this lane has to merge slot `n` when the call of the stack has returned.
     owes_merge: UnsafeCell<u64>,
     // The tag of the batch that has ended while the stack's queues may still hold its packets, or no tag.
@@ -81,8 +92,8 @@ pub struct Lane {
     pub(crate) counters: Counters,
 }
 
-// SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
-// knows nothing, zeros, no tag, a worker that is not started, nothing that builds, `Carries::Batches`, false, and counters of zero.
+// SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial and a joiner
+// that know nothing, zeros, no tag, a worker that is not started, nothing that builds, `Carries::Batches`, false, and counters of zero.
 unsafe impl Zeroable for Lane {}
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
@@ -279,6 +290,8 @@ impl Lane {
     /// # Safety: in the poll, and not in a call of the stack.
     unsafe fn flush(&self, slots: &Slots, worker: Polling<'_>) {
         worker.flush();
+        // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
+        unsafe { (*self.joiner.get()).note_flushed() };
         // SAFETY: By the contract we are in the poll.
         let owed = unsafe {
             self.park_collected(slots);
@@ -306,8 +319,10 @@ impl Lane {
             worker.receive_past_gro(packet);
         } else {
             let joined = worker.receive(packet);
+            // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
+            unsafe { (*self.joiner.get()).note_received() };
             if !joins_nothing {
-                // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
+                // SAFETY: As above.
                 unsafe { (*self.gro.get()).note(slot, joined) };
             }
         }
@@ -321,7 +336,7 @@ impl Lane {
         // SAFETY: By the contract the worker's poll is running.
         let worker = unsafe { self.worker.polling() };
         let mut work = 0;
-        let (mut wire_pkts, mut past_gro_pkts, mut bytes) = (0, 0, 0);
+        let (mut wire_pkts, mut past_gro_pkts, mut joined_pkts, mut bytes) = (0, 0, 0, 0);
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
         // SAFETY: By the contract we are in the poll.
@@ -337,19 +352,26 @@ impl Lane {
         let waiting_items = unsafe { (*self.consumer.get()).as_mut() }
             .map_or(0, |consumer| consumer.waiting_items());
         worker.set_sums(waiting_items <= BUSY_ITEMS);
+        let joins = runtime::joins();
         while work < budget {
             // SAFETY: By the contract we are in the poll, which alone pops. Nothing in here calls the stack, which might come
             // back to this cell: neither `pop` nor a driver that builds a packet does.
             let consumer = unsafe { (*self.consumer.get()).as_mut() };
             let item = consumer.and_then(|consumer| {
                 consumer.pop(|tag, request| {
-                    // SAFETY: `pop` gives out requests that were filled, each of them once.
-                    let (request_bytes, packet) =
-                        unsafe { (request.memory_bytes(), worker.build(request)) };
-                    bytes += u64::from(request_bytes);
-                    let mut packet = packet?;
-                    packet.set_tag(tag);
-                    Some(packet)
+                    // SAFETY: `pop` gives out requests that were filled, each of them once. We are in the poll, and nothing in here
+                    // comes back to the joiner.
+                    unsafe {
+                        bytes += u64::from(request.memory_bytes());
+                        if (*self.joiner.get()).join(worker, tag, request, joins) {
+                            return Made::Joined(tag);
+                        }
+                        let Some(mut packet) = worker.build(request) else {
+                            return Made::Nothing;
+                        };
+                        packet.set_tag(tag);
+                        Made::Packet(packet)
+                    }
                 })
             });
             progress.advance();
@@ -365,13 +387,21 @@ impl Lane {
                         past_gro_pkts += pkts;
                     }
                 }
-                Some(Item::Built(built)) => {
+                Some(Item::Built(made)) => {
                     work += 1;
                     wire_pkts += 1;
                     unflushed = true;
-                    if let Some(packet) = built {
+                    match made {
                         // SAFETY: We are in the poll.
-                        past_gro_pkts += u64::from(unsafe { self.receive(worker, packet) });
+                        Made::Packet(packet) => unsafe {
+                            past_gro_pkts += u64::from(self.receive(worker, packet));
+                        },
+                        Made::Joined(tag) => {
+                            joined_pkts += 1;
+                            // SAFETY: We are in the poll.
+                            unsafe { (*self.gro.get()).note(tag.slot(), true) };
+                        }
+                        Made::Nothing => {}
                     }
                 }
                 Some(Item::Nothing) => {
@@ -386,6 +416,10 @@ impl Lane {
                     let joins = unsafe { (*self.gro.get()).end_batch(tag.slot()) };
                     if let Some(joins) = joins {
                         slots.slot(tag.slot()).note_gro(joins);
+                    }
+                    // SAFETY: As above.
+                    if let Some(join) = unsafe { (*self.joiner.get()).end_batch() } {
+                        slots.slot(tag.slot()).note_joining(join);
                     }
                     if way::RUNS_TO_COMPLETION {
                         complete(slots, tag);
@@ -408,6 +442,7 @@ impl Lane {
         }
         self.counters.add_owned(Counter::LanePkts, wire_pkts);
         self.counters.add_owned(Counter::PastGroPkts, past_gro_pkts);
+        self.counters.add_owned(Counter::JoinedPkts, joined_pkts);
         work
     }
 }

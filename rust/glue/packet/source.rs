@@ -496,7 +496,7 @@ impl Source {
     pub(crate) fn count(&self, counter: Counter) -> u64 {
         match counter {
             // Only the lanes know.
-            Counter::PastGroPkts => self
+            Counter::PastGroPkts | Counter::JoinedPkts => self
                 .lanes()
                 .map(|lane| lane.counters.get(counter))
                 .fold(0, u64::wrapping_add),

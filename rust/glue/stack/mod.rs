@@ -27,4 +27,5 @@ pub mod deliver;
 pub mod device;
 pub mod worker;
 
+pub mod held;
 pub mod hooks;

@@ -24,6 +24,8 @@ pub(crate) const MISSING: &str = "";
 pub(crate) const RUNS_TO_COMPLETION: bool = true;
 /// True if packets come to a device's ingress through GRO, which has verified their checksums.
 pub(crate) const GRO_PRECEDES_INGRESS: bool = true;
+/// True if frames are hung onto packets that GRO holds.
+pub(crate) const JOINS: bool = true;
 /// True if sources of NAPIs that split flows are found by the number in a packet. Here the NAPIs have them.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = false;
 /// The promise that a fence waits until all queues of its CPU are through, and that a path with queues on other CPUs has no fence.

@@ -27,6 +27,8 @@ pub(crate) const RUNS_TO_COMPLETION: bool = false;
 /// True if packets come to a device's ingress through GRO, which has verified their checksums. Lanes have GRO here, and it is off at
 /// the device.
 pub(crate) const GRO_PRECEDES_INGRESS: bool = false;
+/// True if frames are hung onto packets that GRO holds.
+pub(crate) const JOINS: bool = false;
 /// True if sources of NAPIs are found by the number in a packet, behind GRO. The packet may have come by a roundabout way, so
 /// sources are taken before they are used.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = true;

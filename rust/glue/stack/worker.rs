@@ -5,8 +5,10 @@
 use super::request::Request;
 use super::skb::SkBuff;
 use super::{ffi, way};
+use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::marker::PhantomData;
+use core::mem;
 use core::num::NonZeroU32;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -167,6 +169,18 @@ impl Polling<'_> {
     pub(crate) fn flush(self) {
         // SAFETY: By the invariant we are in the worker's poll.
         unsafe { ffi::mflow_worker_flush(self.worker) };
+    }
+
+    /// Returns the youngest packet with a tag that GRO holds, if frames can be hung onto it.
+    #[inline]
+    pub(super) fn held(self, tag: Tag) -> Option<ffi::mflow_held> {
+        if !way::JOINS {
+            return None;
+        }
+        // SAFETY: Zeros are a valid value of numbers and pointers.
+        let mut held: ffi::mflow_held = unsafe { mem::zeroed() };
+        // SAFETY: By the invariant we are in the worker's poll.
+        unsafe { ffi::mflow_worker_held(self.worker, tag.word(), &mut held) }.then_some(held)
     }
 
     /// Returns whether packets that the worker has received on another CPU are to come through first. Its poll is called again.

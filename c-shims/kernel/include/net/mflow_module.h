@@ -52,6 +52,36 @@ struct mflow_cpu_place {
 	u32	reader_ticks;
 };
 
+/**
+ * struct mflow_held - a packet that GRO holds
+ * @skb:	the packet
+ * @headers:	its bytes from Ethernet's header on
+ * @linear_bytes: this many of them are there
+ * @outer_at:	the network header of a tunnel's packet; 0 if it is none
+ * @network_at:	the network header of the packet that ends at a socket
+ * @transport_at: the header behind that
+ * @bytes:	all of it, from Ethernet's header on
+ * @limit_bytes: it has less than that, always
+ * @frame_payload_bytes: the payload of each frame
+ * @frames:	the number of its frames
+ * @room_frames: this many frames fit into its fragments
+ * @fixed_id:	all have the identifier of the first
+ */
+struct mflow_held {
+	struct sk_buff	*skb;
+	const void	*headers;
+	unsigned int	linear_bytes;
+	unsigned int	outer_at;
+	unsigned int	network_at;
+	unsigned int	transport_at;
+	unsigned int	bytes;
+	unsigned int	limit_bytes;
+	unsigned int	frame_payload_bytes;
+	u16		frames;
+	u16		room_frames;
+	bool		fixed_id;
+};
+
 /* Module parameters by name, debugfs files by the number that they are given. */
 int mflow_param(const char *name, const char **value);
 int mflow_files_create(void);
@@ -84,6 +114,14 @@ void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 void mflow_worker_receive_stage(struct mflow_worker *worker,
 				struct sk_buff *skb);
 void mflow_worker_set_sums(bool sums);
+bool mflow_worker_held(struct mflow_worker *worker, u32 tag,
+		       struct mflow_held *held);
+bool mflow_request_frag(const struct mflow_request *request,
+			struct mflow_frag *frag);
+u32 mflow_frag_sum(const struct mflow_frag *frag, unsigned int at);
+bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
+		     const struct mflow_frag *frag, unsigned int payload_at,
+		     bool fixed_id);
 void mflow_worker_flush(struct mflow_worker *worker);
 
 /* Deadlines, one timer for each slot. */

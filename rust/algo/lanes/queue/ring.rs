@@ -30,7 +30,7 @@ use core::ptr::{self, NonNull};
 pub const RING_ITEMS: usize = if cfg!(loom) { 4 } else { 8192 };
 
 /// Requests a ring can hold; a power of two.
-pub const RING_REQUESTS: usize = if cfg!(loom) { 2 } else { 1024 };
+pub const RING_REQUESTS: usize = if cfg!(loom) { 2 } else { 4096 };
 
 const MASK: u32 = RING_ITEMS as u32 - 1;
 const REQUEST_MASK: u32 = RING_REQUESTS as u32 - 1;

@@ -74,6 +74,18 @@ pub(crate) const FENCE_TIMEOUT_US: u32 = 50_000;
 /// The time that the fences of one start share if they do not arrive.
 const START_TIMEOUT_US: u32 = 2 * FENCE_TIMEOUT_US;
 
+/// The work of lanes on frames of a flow that they get unbuilt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Joining {
+    /// No batch has shown it.
+    Untried = 0,
+    /// Frames of the last batch have joined a packet before them (`join`).
+    Joined = 1,
+    /// A packet was built of each frame of the last batch.
+    Built = 2,
+}
+
 /// The result of a call of [`Slot::merge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
@@ -123,6 +135,8 @@ pub struct Slot<P: Packet> {
     arrived_pkts: AtomicU32,
     // Whether GRO joins the flow's packets, as lanes have found last.
     gro_joins: AtomicBool,
+    // A value of `Joining`.
+    joining: AtomicU32,
     late: ParkedChains<P>,
     // The packets that were left when the budget was used up, and whether these are late. Used under the token.
     rest: ParkedChains<P>,
@@ -162,6 +176,7 @@ impl<P: Packet> Slot<P> {
             fences_waited_us: AtomicU32::new(0),
             arrived_pkts: AtomicU32::new(0),
             gro_joins: AtomicBool::new(false),
+            joining: AtomicU32::new(Joining::Untried as u32),
             late: ParkedChains::new(),
             rest: ParkedChains::new(),
             rest_is_late: AtomicBool::new(false),
@@ -259,6 +274,31 @@ impl<P: Packet> Slot<P> {
     pub fn gro_joins(&self) -> bool {
         // ORDERING: Relaxed: a hint.
         self.gro_joins.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a lane has joined frames of a batch, instead of building packets of all.
+    #[inline]
+    pub fn note_joining(&self, joined: bool) {
+        let joining = if joined {
+            Joining::Joined
+        } else {
+            Joining::Built
+        } as u32;
+        // ORDERING: Relaxed, both: a hint, and the last one counts.
+        if self.joining.load(Ordering::Relaxed) != joining {
+            self.joining.store(joining, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns what lanes have done with frames of the flow last.
+    #[inline]
+    pub fn joining(&self) -> Joining {
+        // ORDERING: Relaxed: a hint.
+        match self.joining.load(Ordering::Relaxed) {
+            1 => Joining::Joined,
+            2 => Joining::Built,
+            _ => Joining::Untried,
+        }
     }
 
     /// Returns how many packets have reached the merge point, modulo 2^32.
@@ -411,6 +451,9 @@ impl<P: Packet> Slot<P> {
     pub(crate) fn begin_start(&self) {
         // ORDERING: Relaxed pairs with the load in `fence_timeout_us`: it bounds a time, and orders nothing.
         self.fences_waited_us.store(0, Ordering::Relaxed);
+        // ORDERING: Relaxed: a hint.
+        self.joining
+            .store(Joining::Untried as u32, Ordering::Relaxed);
     }
 
     /// Notes that one more packet of `batch`, `pkts` on the wire, arrives by itself, because it is queued or a copy. The batch is

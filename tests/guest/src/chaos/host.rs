@@ -333,6 +333,7 @@ fn restore_knobs(knobs: &Knobs) -> Result<()> {
         ("stages", knobs.stages.to_owned()),
         ("scaling", knobs.scaling.to_owned()),
         ("build", knobs.build.to_owned()),
+        ("join", "1".to_owned()),
         ("load_threshold_pct", knobs.load_threshold_pct.to_string()),
         ("enabled", "1".to_owned()),
     ] {

@@ -192,6 +192,7 @@ const PAIRS: &[(&str, [&str; 2])] = &[
     ("min_flow_pps", ["20", "10000000"]),
     ("load_threshold_pct", ["0", "85"]),
     ("load_threshold_pct", ["0", "1"]),
+    ("join", ["1", "0"]),
 ];
 
 impl Step {
@@ -358,7 +359,7 @@ impl Step {
             Self::Knob { name, value } => {
                 matches!(
                     name,
-                    "build" | "mode" | "scaling" | "stages" | "load_threshold_pct"
+                    "build" | "join" | "mode" | "scaling" | "stages" | "load_threshold_pct"
                 ) || value == "lane+stage"
             }
             _ => false,

@@ -47,6 +47,7 @@ const KNOBS: &[(&str, &str)] = &[
     ("scaling", "device"),
     ("build", "lane"),
     ("build", "nic"),
+    ("join", "0"),
     ("layout", "lane+stage"),
     ("layout", "lane+stage"),
     ("mode", "falcon-dev"),

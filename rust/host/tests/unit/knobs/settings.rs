@@ -41,7 +41,7 @@ fn defaults() {
     assert_eq!(
         printed.join(" "),
         "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto \
-         layout=lane mode=mflow stages=nic+tunnel+veth load_threshold_pct=85"
+         join=1 layout=lane mode=mflow stages=nic+tunnel+veth load_threshold_pct=85"
     );
 }
 
@@ -92,6 +92,8 @@ fn accepted_and_refused_values() {
         (Knob::Build, " lane", Ok("lane")),
         (Knob::Build, "lanes", Err(Syntax)),
         (Knob::Build, "", Err(Syntax)),
+        (Knob::Join, "0\n", Ok("0")),
+        (Knob::Join, "2", Err(Range)),
         (Knob::Layout, "lane+stage\n", Ok("lane+stage")),
         (Knob::Layout, "lane", Ok("lane")),
         (Knob::Layout, "stage", Err(Syntax)),
@@ -148,6 +150,7 @@ fn only_what_sources_are_made_for_restarts_them() {
         (Knob::MergeTimeoutUs, "99"),
         (Knob::MinFlowPps, "1"),
         (Knob::Build, "nic"),
+        (Knob::Join, "0"),
         (Knob::LoadThresholdPct, "85"),
     ] {
         assert!(!restarts(splits, knob, text), "{knob:?}");
@@ -170,6 +173,7 @@ fn sentences_name_the_limits() {
             "min_flow_pps: allowed 1 to 10000000 packets per second",
             "scaling: allowed path or device",
             "build: allowed auto, nic or lane",
+            "join: allowed 0 (off) or 1 (on)",
             "layout: allowed lane or lane+stage",
             "mode: allowed mflow, falcon-dev or falcon-func",
             "stages: allowed nic+tunnel+veth, nic+tunnel, nic+veth or nic",

@@ -6,6 +6,7 @@ pub(crate) mod capture;
 pub(crate) mod datagrams;
 pub(crate) mod deadline;
 pub(crate) mod gro;
+pub(crate) mod joined_frames;
 pub(crate) mod shapes;
 pub(crate) mod streams;
 pub(crate) mod tunnels;

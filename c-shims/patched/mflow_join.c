@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The join of a request's frame with a packet that GRO holds: what skb_gro_receive() does with a packet that is one fragment.
+ *
+ * The Rust half says which frames join (rust/algo/join). All is in the poll of a lane, whose NAPI nobody else uses.
+ */
+
+#include <linux/etherdevice.h>
+#include <linux/if_vlan.h>
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <net/checksum.h>
+#include <net/gro.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "../mflow_worker.h"
+
+static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
+{
+	unsigned long buckets = napi->gro_bitmask;
+	struct sk_buff *skb;
+	unsigned int bucket;
+
+	for_each_set_bit(bucket, &buckets, GRO_HASH_BUCKETS)
+		list_for_each_entry(skb, &napi->gro_hash[bucket].list, list)
+			if (skb->mflow == tag)
+				return skb;
+	return NULL;
+}
+
+/* Describes the youngest packet with this tag that GRO holds, if there is one onto which frames can be hung. */
+bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *held)
+{
+	const struct napi_gro_cb *gro;
+	const struct sk_buff *last;
+	unsigned int data_at;
+	struct sk_buff *skb;
+
+	skb = mflow_held_find(&worker->napi, tag);
+	if (!skb)
+		return false;
+	gro = NAPI_GRO_CB(skb);
+	last = gro->last;
+	/* GRO compares more where such a packet is on a slower path. */
+	if (gro->is_flist || skb->slow_gro || skb_vlan_tag_present(skb) || skb_zcopy(skb) ||
+	    skb_metadata_len(skb))
+		return false;
+
+	data_at = skb->data - skb_mac_header(skb);
+	held->skb = skb;
+	held->headers = skb_mac_header(skb);
+	held->linear_bytes = data_at + skb_headlen(skb);
+	held->outer_at = gro->encap_mark ? data_at + gro->network_offset : 0;
+	held->network_at = data_at + gro->network_offsets[gro->encap_mark];
+	held->transport_at = data_at + skb_transport_offset(skb);
+	held->bytes = data_at + skb->len;
+	/* Larger ones are for packets without a tunnel alone. */
+	held->limit_bytes = data_at + min(netif_get_gro_max_size(skb->dev, skb), GRO_LEGACY_MAX_SIZE);
+	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
+	held->frames = gro->count;
+	held->room_frames = MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
+	held->fixed_id = gro->ip_fixedid;
+	return true;
+}
+
+/* False: the driver has to make a packet of it. */
+bool mflow_request_frag(const struct mflow_request *request, struct mflow_frag *frag)
+{
+	return request->ops->frag && request->ops->frag(request, frag);
+}
+
+/* Returns the sum of the frame from here on, which is behind the network header's first byte. */
+u32 mflow_frag_sum(const struct mflow_frag *frag, unsigned int at)
+{
+	if (frag->sums == MFLOW_SUMS_COMPLETE)
+		return (__force u32)csum_sub((__force __wsum)frag->sum,
+					     csum_partial(frag->data + ETH_HLEN, at - ETH_HLEN, 0));
+	return (__force u32)csum_partial(frag->data + at, frag->bytes - at, 0);
+}
+
+/* Hangs the payload of a frame onto a packet, which owns the page then. False: it does not fit, and nothing has changed. */
+bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
+		     const struct mflow_frag *frag, unsigned int payload_at, bool fixed_id)
+{
+	unsigned int bytes = frag->bytes - payload_at;
+	struct sk_buff *last = NAPI_GRO_CB(held)->last;
+	struct skb_shared_info *shared = skb_shinfo(last);
+
+	if (unlikely(frag->dev != held->dev || frag->recycles != held->pp_recycle ||
+		     shared->nr_frags >= MAX_SKB_FRAGS))
+		return false;
+	skb_frag_fill_page_desc(&shared->frags[shared->nr_frags++], frag->page,
+				frag->data + payload_at - page_address(frag->page), bytes);
+	NAPI_GRO_CB(held)->count++;
+	NAPI_GRO_CB(held)->ip_fixedid = fixed_id;
+	held->len += bytes;
+	held->data_len += bytes;
+	held->truesize += frag->memory_bytes;
+	if (last != held) {
+		last->len += bytes;
+		last->data_len += bytes;
+		last->truesize += frag->memory_bytes;
+	}
+	if (request->ops->joined)
+		request->ops->joined(request, frag);
+	return true;
+}

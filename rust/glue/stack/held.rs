@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The join of a request with a packet that a worker's GRO holds.
+
+use super::request::Request;
+use super::worker::Polling;
+use super::{ffi, way};
+use crate::algo::join::{Held, Identifiers, Layout, Template};
+use crate::algo::tag::Tag;
+use core::{mem, slice};
+use kernel::init::Zeroable;
+
+/// The knowledge of what GRO holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
+enum Knowledge {
+    /// No packet onto which frames can be hung.
+    #[default]
+    Nothing = 0,
+    /// It has got a packet since it was asked.
+    Stale = 1,
+    /// The packet that the template is of.
+    Template = 2,
+}
+
+/// The last packet of a lane that GRO holds, with the template of its next frame. Zeros are a joiner that knows of none.
+///
+/// INVARIANT: with [`Knowledge::Template`], GRO still holds `held`, whose tag is `tag`.
+pub(crate) struct Joiner {
+    knowledge: Knowledge,
+    // Requests of the batch so far, and those of them that have joined.
+    requests: u32,
+    joined: u32,
+    tag: Tag,
+    held: *mut ffi::sk_buff,
+    template: Template,
+}
+
+// SAFETY: Zeros are `Knowledge::Nothing`, zeros, no tag, a null pointer, and a template of numbers and `false`.
+unsafe impl Zeroable for Joiner {}
+
+impl Joiner {
+    /// Notes that GRO has got a packet.
+    #[inline]
+    pub(crate) fn note_received(&mut self) {
+        self.knowledge = Knowledge::Stale;
+    }
+
+    /// Notes that GRO holds nothing any more.
+    #[inline]
+    pub(crate) fn note_flushed(&mut self) {
+        self.knowledge = Knowledge::Nothing;
+    }
+
+    /// Hangs the frame of a request with this tag onto what GRO holds, if it continues that; returns whether it does. The request is used
+    /// up then. With `is_on` false none does.
+    ///
+    /// # Safety: in the poll, whose GRO has got and let go no packet that was not noted; the request was filled, and is the caller's.
+    #[inline]
+    pub(crate) unsafe fn join(
+        &mut self,
+        worker: Polling<'_>,
+        tag: Tag,
+        request: &Request,
+        is_on: bool,
+    ) -> bool {
+        self.requests += 1;
+        // SAFETY: By the contract.
+        let joins = way::JOINS && is_on && unsafe { self.continues(worker, tag, request) };
+        self.joined += u32::from(joins);
+        joins
+    }
+
+    /// Notes the end of a batch. Returns whether frames of it have joined; nothing if it has had too few requests to tell.
+    #[inline]
+    pub(crate) fn end_batch(&mut self) -> Option<bool> {
+        let (requests, joined) = (self.requests, self.joined);
+        (self.requests, self.joined) = (0, 0);
+        (requests >= 2).then_some(joined > 0)
+    }
+
+    /// Does what [`join`](Self::join) does, without counting.
+    ///
+    /// # Safety: as for [`join`](Self::join).
+    #[inline]
+    unsafe fn continues(&mut self, worker: Polling<'_>, tag: Tag, request: &Request) -> bool {
+        match self.knowledge {
+            Knowledge::Nothing => return false,
+            Knowledge::Template if self.tag == tag => {}
+            // SAFETY: By the contract.
+            Knowledge::Stale | Knowledge::Template => unsafe {
+                if !self.look_up(worker, tag) {
+                    return false;
+                }
+            },
+        }
+        // SAFETY: Zeros are a valid value of numbers and pointers.
+        let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
+        // SAFETY: By the contract the request was filled.
+        if !unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) } {
+            return false;
+        }
+        // SAFETY: The driver says that these bytes are the frame's, which the request keeps. CAST: 32 bits into a usize.
+        let frame = unsafe { slice::from_raw_parts(frag.data.cast::<u8>(), frag.bytes as usize) };
+        let good = match u32::from(frag.sums) {
+            kernel::bindings::MFLOW_SUMS_VERIFIED => frag.sum,
+            _ => 0,
+        };
+        let joined = self.template.join(frame, good, |bytes| {
+            // CAST: within the frame.
+            let at = (frame.len() - bytes.len()) as u32;
+            // SAFETY: The frame has these bytes, which are all behind the first of its network header.
+            unsafe { ffi::mflow_frag_sum(&frag, at) }
+        });
+        let Some(joined) = joined else {
+            return false;
+        };
+        // CAST: within the frame.
+        let payload_at = joined.payload_at as u32;
+        // SAFETY: By the invariant GRO holds the packet, and by the contract we are in the poll that alone uses it.
+        let is_hung = unsafe {
+            ffi::mflow_held_join(
+                self.held,
+                request.as_raw(),
+                &frag,
+                payload_at,
+                joined.identifiers.is_fixed,
+            )
+        };
+        if !is_hung {
+            // The template has gone on.
+            self.knowledge = Knowledge::Stale;
+        }
+        is_hung
+    }
+
+    /// Finds what GRO holds with a tag; returns whether frames can be hung onto it.
+    ///
+    /// # Safety: as for [`join`](Self::join).
+    #[inline(never)]
+    unsafe fn look_up(&mut self, worker: Polling<'_>, tag: Tag) -> bool {
+        self.knowledge = Knowledge::Nothing;
+        let Some(held) = worker.held(tag) else {
+            return false;
+        };
+        // SAFETY: The packet has these bytes in front, and nobody writes them while GRO holds it. CAST: 32 bits into a usize.
+        let headers =
+            unsafe { slice::from_raw_parts(held.headers.cast(), held.linear_bytes as usize) };
+        // CAST: 32 bits into a usize.
+        let outer_at = (held.outer_at != 0).then_some(held.outer_at as usize);
+        let is_read = self.template.read(&Held {
+            headers,
+            layout: Layout {
+                outer_at,
+                network_at: held.network_at as usize,
+                transport_at: held.transport_at as usize,
+            },
+            frames: held.frames,
+            room_frames: held.room_frames,
+            bytes: held.bytes,
+            limit_bytes: held.limit_bytes,
+            frame_payload_bytes: held.frame_payload_bytes,
+            identifiers: Identifiers {
+                is_fixed: held.fixed_id,
+            },
+        });
+        if !is_read {
+            return false;
+        }
+        // INVARIANT: GRO holds the packet, and what it gets or lets go is noted.
+        self.held = held.skb;
+        self.tag = tag;
+        self.knowledge = Knowledge::Template;
+        true
+    }
+}
