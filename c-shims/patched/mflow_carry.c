@@ -9,15 +9,19 @@
 #include <net/mflow_module.h>
 
 #include "../mflow_worker.h"
+#include "mflow_patched.h"
 
 /* Packets that go on together past GRO: as many as GRO hands on at once. */
 #define MFLOW_PAST_GRO	8
 
-/* True: GRO has joined the packet with one before it. */
-bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
+/* True: GRO has joined the packet with one before it. @lists: datagrams go on in lists. */
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, bool lists)
 {
-	gro_result_t result = napi_gro_receive(&worker->napi, skb);
+	gro_result_t result;
 
+	if (lists)
+		return mflow_worker_receive_datagram(worker, skb);
+	result = napi_gro_receive(&worker->napi, skb);
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }
 

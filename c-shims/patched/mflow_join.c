@@ -14,9 +14,15 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
+#include "../mflow_list.h"
 #include "../mflow_worker.h"
+#include "mflow_patched.h"
 
-static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
+/* GRO lets a list of datagrams go that has so many: UDP_GRO_CNT_MAX in udp_offload.c. */
+#define MFLOW_LIST_PKTS	64
+
+/* Returns the youngest packet with this tag that GRO holds, or NULL. */
+struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
 {
 	unsigned long buckets = napi->gro_bitmask;
 	struct sk_buff *skb;
@@ -43,7 +49,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	gro = NAPI_GRO_CB(skb);
 	last = gro->last;
 	/* GRO compares more where such a packet is on a slower path. */
-	if (gro->is_flist || skb->slow_gro || skb_vlan_tag_present(skb) || skb_zcopy(skb) ||
+	if (skb->slow_gro || skb_vlan_tag_present(skb) || skb_zcopy(skb) ||
 	    skb_metadata_len(skb))
 		return false;
 
@@ -59,7 +65,10 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	held->limit_bytes = data_at + min(netif_get_gro_max_size(skb->dev, skb), GRO_LEGACY_MAX_SIZE);
 	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
 	held->frames = gro->count;
-	held->room_frames = MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
+	/* With the last datagram that fits, GRO would let the list go. */
+	held->room_frames = gro->is_flist ? max(MFLOW_LIST_PKTS - 1 - gro->count, 0) :
+					    MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
+	held->list = gro->is_flist;
 	held->fixed_id = gro->ip_fixedid;
 	return true;
 }
@@ -104,5 +113,41 @@ bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
 	}
 	if (request->ops->joined)
 		request->ops->joined(request, frag);
+	return true;
+}
+
+/*
+ * Puts a datagram behind the list that GRO holds, as skb_gro_receive_list(). The packet has been built just now; its checksums are good.
+ * False: it cannot be, and nothing has changed.
+ */
+bool mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int network_at,
+		       unsigned int transport_at, unsigned int payload_at, bool fixed_id)
+{
+	unsigned int data_at = skb->data - skb_mac_header(skb);
+	struct napi_gro_cb *gro = NAPI_GRO_CB(held);
+
+	if (unlikely(skb->dev != held->dev || skb->slow_gro || skb_vlan_tag_present(skb) ||
+		     !pskb_may_pull(skb, payload_at - data_at)))
+		return false;
+	skb_set_network_header(skb, network_at - data_at);
+	skb_set_transport_header(skb, transport_at - data_at);
+	skb->mac_len = data_at;
+	skb->ip_summed = held->ip_summed;
+	skb->csum_level = held->csum_level;
+	skb->next = NULL;
+	skb_pull(skb, payload_at - data_at);
+	if (gro->last == held) {
+		skb_shinfo(held)->frag_list = skb;
+		mflow_list_note(held);
+	} else {
+		gro->last->next = skb;
+	}
+	gro->last = skb;
+	gro->count++;
+	gro->ip_fixedid = fixed_id;
+	held->data_len += skb->len;
+	held->truesize += skb->truesize;
+	held->len += skb->len;
+	skb_shinfo(held)->flags |= skb_shinfo(skb)->flags & SKBFL_SHARED_FRAG;
 	return true;
 }

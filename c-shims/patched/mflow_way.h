@@ -30,4 +30,7 @@ static inline bool mflow_way_polls_again(const struct mflow_way *way)
 	return false;
 }
 
+/* The field of a list's first member that has a sum of the head: the member has its head's tag where the list is taken apart. */
+#define MFLOW_LIST_SUM(skb)	((skb)->mflow)
+
 #endif /* _MFLOW_WAY_H */

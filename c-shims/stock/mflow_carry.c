@@ -95,8 +95,8 @@ static gro_result_t mflow_receive_datagram(struct napi_struct *napi,
 	return result;
 }
 
-/* True: GRO has joined the packet with one before it. */
-bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
+/* True: GRO has joined the packet with one before it. @lists: datagrams may go on in lists. */
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, bool lists)
 {
 	gro_result_t result;
 	bool datagram;
@@ -110,7 +110,7 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
 		mflow_worker_receive_past_gro(worker, skb);
 		return false;
 	}
-	datagram = mflow_given(skb);
+	datagram = mflow_given(skb) && lists;
 	/* It must not overtake those of its batch that GRO holds at our device. */
 	if (unlikely(!mflow_port_lane_device(skb, datagram)))
 		mflow_worker_flush(worker);

@@ -16,6 +16,7 @@
 #include <net/sock.h>
 
 #include "mflow_port.h"
+#include "../mflow_list.h"
 #include "mflow_stock.h"
 
 /*
@@ -159,7 +160,8 @@ rx_handler_result_t mflow_behind_gro(struct sk_buff **pskb)
 	const struct mflow_stock_port *port = rcu_dereference(skb->dev->rx_handler_data);
 
 	mflow_list_is_verified(skb);
-	mflow_list_note(skb);
+	if (mflow_is_list(skb))
+		mflow_list_note(skb);
 	if (unlikely(mflow_runs_xdp(port->dev)))
 		mflow_note_path_fault(mflow_stock_slot(mflow_stock_tag(skb)), MFLOW_PATH_QUEUES);
 	skb->dev = port->dev;

@@ -113,10 +113,6 @@ void mflow_run_exit(void);
 /* The slots whose last packet was a datagram, a probe or a split one. Written where that changes. */
 extern unsigned long mflow_datagrams[BITS_TO_LONGS(MFLOW_SLOTS)];
 
-/* merge/mflow_list.c: datagrams that pass the stack as one packet. */
-void mflow_list_note(struct sk_buff *skb);
-void mflow_probe_note(const struct sk_buff *skb, unsigned int slot);
-
 int mflow_merge_begin(struct net *net);
 void mflow_merge_end(struct net *net);
 

@@ -48,4 +48,7 @@ static inline bool mflow_way_polls_again(const struct mflow_way *way)
 	return way->settles || way->follows;
 }
 
+/* The field of a list's first member that has a sum of the head. */
+#define MFLOW_LIST_SUM(skb)	((skb)->secmark)
+
 #endif /* _MFLOW_WAY_H */

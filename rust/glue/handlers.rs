@@ -72,6 +72,8 @@ impl Handlers for PacketPath {
             Dispatched::Ordinary(mut packet) => {
                 // GRO lets probes and fences pass as they are.
                 if packet.tag() != Tag::NONE {
+                    // SAFETY: By the contract we are in the poll of the source's NAPI, before GRO.
+                    unsafe { packet.note_if_probe() };
                     packet.verify();
                 }
                 Some(packet)
@@ -144,7 +146,10 @@ impl Handlers for PacketPath {
                 None
             }
             // SAFETY: By the contract softirqs are disabled, and this is where the source's packets come.
-            Dispatched::Ordinary(packet) => unsafe { source.pass_on(packet) },
+            Dispatched::Ordinary(packet) => unsafe {
+                packet.note_if_probe();
+                source.pass_on(packet)
+            },
         };
         // SAFETY: By the contract softirqs are disabled, and the source has just dispatched a packet. No later call ends these packets.
         // If it is flushed here, it is this CPU's.
@@ -204,7 +209,10 @@ impl Handlers for PacketPath {
                 None
             }
             TagKind::Probe => {
-                slots.slot(tag.slot()).note_probe(tag.batch_bits());
+                let slot = slots.slot(tag.slot());
+                slot.note_probe(tag.batch_bits());
+                // SAFETY: By the contract it comes from the hook of this socket.
+                slot.note_takes_lists(unsafe { packet.suits_lists(socket, tag.slot()) });
                 Some(packet)
             }
             TagKind::None => Some(packet),
@@ -370,6 +378,16 @@ unsafe extern "C" fn mflow_take_requests(
     requests.first().map_or(ptr::null_mut(), Request::as_raw)
 }
 
+/// Notes whether datagrams of a slot may pass the stack in lists.
+///
+/// # Safety: called by C, in any context.
+#[cfg(not(mflow_stock))]
+#[no_mangle]
+unsafe extern "C" fn mflow_slot_takes_lists(slot: kernel::ffi::c_uint, takes: bool) {
+    // CAST: 32 bits into a usize.
+    pool::slots().slot(slot as usize).note_takes_lists(takes);
+}
+
 /// Notes that the path of a slot's packets does not suit: `fault` is one of `MFLOW_PATH_*`. No batch waits for a packet because
 /// of it.
 ///
@@ -402,6 +420,8 @@ unsafe extern "C" fn mflow_packet_verify(skb: *mut kernel::bindings::sk_buff) {
     unsafe { BorrowedSkb::from_raw(skb) }.verify();
 }
 
+#[cfg(not(mflow_stock))]
+super::ffi::check_export!(mflow_slot_takes_lists);
 #[cfg(mflow_stock)]
 super::ffi::check_export!(
     mflow_packet_verify,

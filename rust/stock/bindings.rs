@@ -14,7 +14,7 @@ use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 pub const EINVAL: c_uint = 22;
 pub const IFNAMSIZ: c_uint = 16;
 
-pub const MFLOW_ABI: c_uint = 13;
+pub const MFLOW_ABI: c_uint = 15;
 pub const MFLOW_SLOT_SHIFT: c_uint = 23;
 pub const MFLOW_KIND_SHIFT: c_uint = 29;
 pub const MFLOW_SLOTS: c_uint = 64;
@@ -63,7 +63,7 @@ macro_rules! opaque {
         })+
     };
 }
-opaque!(mflow_worker, napi_struct, net_device, sock);
+opaque!(mflow_worker, napi_struct, net_device, page, sock);
 
 /// The head of a packet: the links that it is queued by.
 #[repr(C)]
@@ -103,10 +103,11 @@ pub struct mflow_request {
 pub struct mflow_frag {
     pub dev: *mut net_device,
     pub data: *mut c_void,
-    pub page: *mut c_void,
+    pub page: *mut page,
     pub bytes: c_uint,
     pub memory_bytes: c_uint,
     pub recycles: u8,
+    pub copies: u8,
     pub sums: u8,
     pub note: u8,
     pub sum: u32,
@@ -125,6 +126,7 @@ pub struct mflow_held {
     pub frame_payload_bytes: c_uint,
     pub frames: u16,
     pub room_frames: u16,
+    pub list: bool,
     pub fixed_id: bool,
 }
 
@@ -178,6 +180,7 @@ pub struct mflow_ops {
     pub drain: Option<unsafe extern "C" fn(*mut sock) -> bool>,
     pub hand_on:
         Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *mut sk_buff, c_uint) -> bool>,
+    pub list_ends: Option<unsafe extern "C" fn(*mut sk_buff)>,
     pub is_merged: Option<unsafe extern "C" fn(*mut sock) -> bool>,
 }
 
@@ -263,11 +266,19 @@ extern "C" {
         worker: *mut mflow_worker,
         request: *mut mflow_request,
     ) -> *mut sk_buff;
-    pub fn mflow_worker_receive(worker: *mut mflow_worker, skb: *mut sk_buff) -> bool;
+    pub fn mflow_worker_receive(worker: *mut mflow_worker, skb: *mut sk_buff, lists: bool) -> bool;
     pub fn mflow_worker_receive_past_gro(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_receive_stage(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_set_sums(sums: bool);
     pub fn mflow_worker_held(worker: *mut mflow_worker, tag: u32, held: *mut mflow_held) -> bool;
+    pub fn mflow_held_append(
+        held: *mut sk_buff,
+        skb: *mut sk_buff,
+        network_at: c_uint,
+        transport_at: c_uint,
+        payload_at: c_uint,
+        fixed_id: bool,
+    ) -> bool;
     pub fn mflow_request_frag(request: *const mflow_request, frag: *mut mflow_frag) -> bool;
     pub fn mflow_frag_sum(frag: *const mflow_frag, at: c_uint) -> u32;
     pub fn mflow_held_join(

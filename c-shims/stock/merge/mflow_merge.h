@@ -8,6 +8,8 @@
 #include <linux/netfilter.h>
 #include <linux/skbuff.h>
 
+#include "../../mflow_list.h"
+
 /* The end of the way of a packet that this host receives. */
 enum mflow_end {
 	MFLOW_END_DATA,		/* It ends here. */
@@ -18,11 +20,6 @@ enum mflow_end {
 
 /* mflow_ends.c */
 enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 family);
-
-/* mflow_list.c */
-void mflow_list_follow(struct sk_buff *skb, u8 family);
-bool mflow_list_is_written(const struct sk_buff *skb, u8 family);
-bool mflow_probe_is_written(const struct sk_buff *skb, unsigned int slot, u8 family);
 
 /* mflow_path.c: what devices say about the way. */
 unsigned int mflow_path_fault(const struct sk_buff *skb);

@@ -4,7 +4,8 @@
 //!
 //! A lane's requests are frames of one flow, one behind the other. To build a packet of each, which GRO takes apart again, is most of a
 //! lane's work. So a lane compares a frame with a [`Template`] of the packet that its GRO holds. If the frame continues that packet, the lane
-//! hangs the frame's payload onto it, and no packet is built.
+//! hangs the frame's payload onto it, and no packet is built. A datagram becomes a packet, as its socket wants one, and goes behind the list
+//! that GRO holds, past the layers of GRO.
 //!
 //! A frame joins only if GRO would have joined the packet that is made of it, and would go on to hold the result: every other frame takes
 //! the way through GRO. The rules are those of `inet_gro_receive()`, `ipv6_gro_receive()`, `udp_gro_receive()`, `tcp_gro_receive()` and
@@ -27,7 +28,7 @@ pub struct Layout {
     pub outer_at: Option<usize>,
     /// The network header of the packet that ends at a socket.
     pub network_at: usize,
-    /// The header of TCP behind that.
+    /// The header of TCP or UDP behind that.
     pub transport_at: usize,
 }
 
@@ -48,6 +49,8 @@ pub struct Held<'a> {
     pub limit_bytes: u32,
     /// The payload of each frame (`gso_size`).
     pub frame_payload_bytes: u32,
+    /// True if it is a list of datagrams, each of which is a packet of its own. Otherwise it is a run of segments.
+    pub is_list: bool,
     /// The rule by which the identifiers of its headers go on.
     pub identifiers: Identifiers,
 }

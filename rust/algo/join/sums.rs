@@ -3,7 +3,7 @@
 //! The checksums of a frame, which one pass over its bytes verifies: the tunnel's checksum covers all that TCP's covers.
 
 use super::template::field;
-use crate::algo::headers::flow_key::{IPPROTO_TCP, IPPROTO_UDP};
+use crate::algo::headers::flow_key::IPPROTO_UDP;
 
 const IPV4_ADDRESSES_AT: usize = 12;
 const IPV4_ADDRESSES_BYTES: usize = 8;
@@ -32,11 +32,12 @@ struct TunnelSum {
 }
 
 impl Sums {
-    /// Returns the sums of a held packet, whose headers are given. Each pair has the place of a network header, and that of what is behind.
+    /// Returns the sums of a held packet, whose headers are given. The tunnel has the places of its network
+    /// header and of its datagram; what is inside, the same and its protocol.
     pub(super) fn of(
         headers: &[u8],
         tunnel: Option<(usize, usize)>,
-        (network_at, transport_at): (usize, usize),
+        (network_at, transport_at, protocol): (usize, usize, u8),
         frame_bytes: usize,
         has_checksum: bool,
     ) -> Option<Self> {
@@ -65,7 +66,7 @@ impl Sums {
             has_tunnel,
             tunnel,
             transport_at,
-            pseudo: pseudo_sum(headers, network_at, IPPROTO_TCP, bytes)?,
+            pseudo: pseudo_sum(headers, network_at, protocol, bytes)?,
         })
     }
 

@@ -97,10 +97,12 @@ pub struct Template {
     used_words: usize,
     header_bytes: usize,
     frame_bytes: usize,
+    network_at: usize,
     transport_at: usize,
     // The outer one first, as GRO has them.
     ipv4: [Ipv4; 2],
     nr_ipv4: usize,
+    is_list: bool,
     has_tunnel: bool,
     has_tunnel_checksum: bool,
     tunnel_checksum_at: usize,
@@ -144,12 +146,15 @@ impl Template {
             network_at,
             transport_at,
         } = held.layout;
-        let tcp = field::<TCP_HEADER_SIZE>(held.headers, transport_at)?;
-        let tcp_bytes = usize::from(tcp[TCP_DATA_OFFSET_AT] >> 4) * 4;
-        if tcp_bytes < TCP_HEADER_SIZE || tcp[TCP_FLAGS_AT] & !TCP_PLAIN_FLAGS != 0 {
-            return None;
-        }
-        let header_bytes = transport_at + tcp_bytes;
+        let (protocol, transport_bytes) = if held.is_list {
+            (IPPROTO_UDP, UDP_HEADER_SIZE)
+        } else {
+            (
+                IPPROTO_TCP,
+                segment_header_bytes(held.headers, transport_at)?,
+            )
+        };
+        let header_bytes = transport_at + transport_bytes;
         let headers = held.headers.get(..header_bytes)?;
         // CAST: 32 bits into a usize.
         let frame_bytes = header_bytes + held.frame_payload_bytes as usize;
@@ -179,31 +184,39 @@ impl Template {
             _ => return None,
         }
         let inner = network(headers, network_at, frame_bytes, false)?;
-        if inner.protocol != IPPROTO_TCP || inner.transport_at != transport_at {
+        if inner.protocol != protocol || inner.transport_at != transport_at {
             return None;
         }
         self.note_ipv4(&inner)?;
-        self.differ(transport_at + TCP_SEQUENCE_AT)?;
-        self.differ(transport_at + TCP_SEQUENCE_AT + 2)?;
-        self.differ(transport_at + TCP_CHECKSUM_AT)?;
+        // CAST: a small number.
+        let payload_bytes = held.bytes.checked_sub(header_bytes as u32)?;
+        if held.is_list {
+            if be16(headers, transport_at + UDP_LENGTH_AT)? as usize != frame_bytes - transport_at {
+                return None;
+            }
+            self.differ(transport_at + UDP_CHECKSUM_AT)?;
+        } else {
+            self.differ(transport_at + TCP_SEQUENCE_AT)?;
+            self.differ(transport_at + TCP_SEQUENCE_AT + 2)?;
+            self.differ(transport_at + TCP_CHECKSUM_AT)?;
+            let sequence = u32::from_be_bytes(*field(headers, transport_at + TCP_SEQUENCE_AT)?);
+            self.next_sequence = sequence.wrapping_add(payload_bytes);
+        }
+        self.is_list = held.is_list;
         self.sums = Sums::of(
             headers,
             tunnel,
-            (network_at, transport_at),
+            (network_at, transport_at, protocol),
             frame_bytes,
             self.has_tunnel_checksum,
         )?;
-        let sequence = u32::from_be_bytes(*field(headers, transport_at + TCP_SEQUENCE_AT)?);
-        // CAST: a small number.
-        let payload_bytes = held.bytes.checked_sub(header_bytes as u32)?;
         self.header_bytes = header_bytes;
         self.frame_bytes = frame_bytes;
-        self.transport_at = transport_at;
+        (self.network_at, self.transport_at) = (network_at, transport_at);
         self.frames = held.frames;
         self.bytes = held.bytes;
         self.limit_bytes = held.limit_bytes;
         self.frame_payload_bytes = held.frame_payload_bytes;
-        self.next_sequence = sequence.wrapping_add(payload_bytes);
         self.identifiers = held.identifiers;
         self.room_frames = held.room_frames;
         Some(())
@@ -226,6 +239,18 @@ impl Template {
             self.differ(header.at + IPV4_CHECKSUM_AT)?;
         }
         Some(())
+    }
+
+    /// Returns whether it is that of a list of datagrams.
+    #[inline]
+    pub fn is_list(&self) -> bool {
+        self.is_list
+    }
+
+    /// Returns the place of the network header that ends at a socket, and that of the header behind it.
+    #[inline]
+    pub fn inner_at(&self) -> (usize, usize) {
+        (self.network_at, self.transport_at)
     }
 
     /// Returns whether a frame continues the held packet, and notes it then: the caller hangs its payload onto the packet.
@@ -254,10 +279,20 @@ impl Template {
         if differs != 0 {
             return None;
         }
-        let sequence = u32::from_be_bytes(*field(frame, self.transport_at + TCP_SEQUENCE_AT)?);
         let bytes = self.bytes.checked_add(self.frame_payload_bytes)?;
-        if sequence != self.next_sequence || bytes >= self.limit_bytes {
-            return None;
+        if self.is_list {
+            // Without a checksum there are no lists. GRO counts the headers of a datagram that is to be in one.
+            let has_checksum = *field::<2>(frame, self.transport_at + UDP_CHECKSUM_AT)? != [0; 2];
+            // CAST: within a frame.
+            let whole_bytes = bytes.checked_add((self.header_bytes - ETHERNET_SIZE) as u32)?;
+            if !has_checksum || whole_bytes >= self.limit_bytes {
+                return None;
+            }
+        } else {
+            let sequence = u32::from_be_bytes(*field(frame, self.transport_at + TCP_SEQUENCE_AT)?);
+            if sequence != self.next_sequence || bytes >= self.limit_bytes {
+                return None;
+            }
         }
         let mut identifiers = self.identifiers;
         for header in self.ipv4.get(..self.nr_ipv4)? {
@@ -277,7 +312,7 @@ impl Template {
         self.frames = self.frames.checked_add(1)?;
         self.room_frames = room_frames;
         self.bytes = bytes;
-        self.next_sequence = sequence.wrapping_add(self.frame_payload_bytes);
+        self.next_sequence = self.next_sequence.wrapping_add(self.frame_payload_bytes);
         Some(Joined {
             payload_at: self.header_bytes,
             identifiers,
@@ -311,6 +346,13 @@ impl Word {
 #[inline]
 pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
+}
+
+/// Returns the bytes of a segment's header, if its flags are those of segments that go on.
+fn segment_header_bytes(headers: &[u8], at: usize) -> Option<usize> {
+    let tcp = field::<TCP_HEADER_SIZE>(headers, at)?;
+    let bytes = usize::from(tcp[TCP_DATA_OFFSET_AT] >> 4) * 4;
+    (bytes >= TCP_HEADER_SIZE && tcp[TCP_FLAGS_AT] & !TCP_PLAIN_FLAGS == 0).then_some(bytes)
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {

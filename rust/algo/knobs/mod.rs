@@ -51,7 +51,7 @@ pub struct Knobs {
     pub scaling: Scaling,
     /// The core that builds the packets of split flows.
     pub build: Build,
-    /// True if a lane builds no packets of frames that continue one that it holds.
+    /// True if lanes make few packets of many.
     pub join: bool,
     /// The number of CPUs over which a lane's work goes.
     pub layout: Layout,
@@ -415,8 +415,8 @@ knobs! {
     /// batch the one that has less to do. On an unpatched kernel it is `nic`, unless `build` is `lane`: that attaches an XDP program
     /// to the device, which loses offloads.
     Build = c"build", Limits::Words(Build::WORDS);
-    /// With 1, a lane that builds hangs a TCP segment onto the packet before it where GRO would join the two, and builds no packet of it.
-    /// It needs our patches, virtio_net with buffers that are merged, or ConnectX.
+    /// With 1, lanes make few packets of many. Datagrams of one size go on in lists of up to 64. With our patches no packet is built of a TCP
+    /// segment that GRO would join with the one before it; that needs virtio_net with buffers that are merged, or ConnectX.
     Join = c"join", Limits::Switch;
     /// The number of CPUs of a lane. `lane`: one. `lane+stage`: two, of which one builds packets and the other carries them.
     Layout = c"layout", Limits::Words(Layout::WORDS);

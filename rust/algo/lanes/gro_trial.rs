@@ -30,6 +30,9 @@ struct FlowTrial {
     had_two: bool,
     joined: bool,
     past: bool,
+    // Whether datagrams of this batch go on in lists; of no meaning before its first packet.
+    has_begun: bool,
+    lists: bool,
 }
 
 impl Default for GroTrial {
@@ -59,6 +62,17 @@ impl GroTrial {
         flow.past
     }
 
+    /// Returns whether GRO puts datagrams of the slot's batch into lists: what `wanted` says at the first packet of the batch. A datagram
+    /// that goes without would overtake a list that GRO holds of its flow.
+    #[inline]
+    pub fn lists(&mut self, slot: usize, wanted: impl FnOnce() -> bool) -> bool {
+        let flow = self.flow(slot);
+        if !flow.has_begun {
+            (flow.has_begun, flow.lists) = (true, wanted());
+        }
+        flow.lists
+    }
+
     /// Notes what GRO did with a packet of the slot.
     #[inline]
     pub fn note(&mut self, slot: usize, joined: bool) {
@@ -71,6 +85,7 @@ impl GroTrial {
     #[inline]
     pub fn end_batch(&mut self, slot: usize) -> Option<bool> {
         let flow = self.flow(slot);
+        flow.has_begun = false;
         let has_two = flow.pkts.saturating_sub(flow.earlier_pkts) >= 2;
         flow.earlier_pkts = flow.pkts;
         if flow.past {

@@ -20,7 +20,7 @@ use crate::algo::merge::lane_run::Collector;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, MAX_SLOTS};
-use crate::glue::stack::held::Joiner;
+use crate::glue::stack::held::{Continued, Joiner};
 use crate::glue::stack::skb::SkBuff;
 use crate::glue::stack::socket::Socket;
 use crate::glue::stack::way;
@@ -308,7 +308,7 @@ impl Lane {
     ///
     /// # Safety: in the poll.
     #[inline]
-    unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff) -> bool {
+    unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff, joins: bool) -> bool {
         let slot = packet.tag().slot();
         // SAFETY: By the contract we are in the poll.
         let joins_nothing = unsafe { (*self.gro.get()).goes_past(slot) };
@@ -318,7 +318,10 @@ impl Lane {
             packet.pull_overlay_headers();
             worker.receive_past_gro(packet);
         } else {
-            let joined = worker.receive(packet);
+            let takes_lists = || joins && (!way::JOINS || pool::slots().slot(slot).takes_lists());
+            // SAFETY: As above.
+            let lists = unsafe { (*self.gro.get()).lists(slot, takes_lists) };
+            let joined = worker.receive(packet, lists);
             // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
             unsafe { (*self.joiner.get()).note_received() };
             if !joins_nothing {
@@ -363,13 +366,22 @@ impl Lane {
                     // comes back to the joiner.
                     unsafe {
                         bytes += u64::from(request.memory_bytes());
-                        if (*self.joiner.get()).join(worker, tag, request, joins) {
+                        let joiner = &mut *self.joiner.get();
+                        let continued = joiner.join(worker, tag, request, joins);
+                        if continued == Continued::Hung {
                             return Made::Joined(tag);
                         }
                         let Some(mut packet) = worker.build(request) else {
+                            joiner.note_received();
                             return Made::Nothing;
                         };
                         packet.set_tag(tag);
+                        if let Continued::Datagram(joined) = continued {
+                            return match joiner.append(packet, joined) {
+                                Ok(()) => Made::Joined(tag),
+                                Err(packet) => Made::Packet(packet),
+                            };
+                        }
                         Made::Packet(packet)
                     }
                 })
@@ -383,7 +395,7 @@ impl Lane {
                     bytes += u64::from(packet.memory_bytes());
                     unflushed = true;
                     // SAFETY: We are in the poll.
-                    if unsafe { self.receive(worker, packet) } {
+                    if unsafe { self.receive(worker, packet, joins) } {
                         past_gro_pkts += pkts;
                     }
                 }
@@ -394,7 +406,7 @@ impl Lane {
                     match made {
                         // SAFETY: We are in the poll.
                         Made::Packet(packet) => unsafe {
-                            past_gro_pkts += u64::from(self.receive(worker, packet));
+                            past_gro_pkts += u64::from(self.receive(worker, packet, joins));
                         },
                         Made::Joined(tag) => {
                             joined_pkts += 1;

@@ -3,9 +3,10 @@
 //! The join of a request with a packet that a worker's GRO holds.
 
 use super::request::Request;
+use super::skb::SkBuff;
 use super::worker::Polling;
 use super::{ffi, way};
-use crate::algo::join::{Held, Identifiers, Layout, Template};
+use crate::algo::join::{Held, Identifiers, Joined, Layout, Template};
 use crate::algo::tag::Tag;
 use core::{mem, slice};
 use kernel::init::Zeroable;
@@ -21,6 +22,17 @@ enum Knowledge {
     Stale = 1,
     /// The packet that the template is of.
     Template = 2,
+}
+
+/// The place of a request beside what GRO holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Continued {
+    /// Nothing: the driver builds a packet, which GRO gets.
+    No,
+    /// A fragment of it: there is no packet to build.
+    Hung,
+    /// A datagram for its list.
+    Datagram(Joined),
 }
 
 /// The last packet of a lane that GRO holds, with the template of its next frame. Zeros are a joiner that knows of none.
@@ -52,8 +64,8 @@ impl Joiner {
         self.knowledge = Knowledge::Nothing;
     }
 
-    /// Hangs the frame of a request with this tag onto what GRO holds, if it continues that; returns whether it does. The request is used
-    /// up then. With `is_on` false none does.
+    /// Finds out whether the frame of a request with this tag continues what GRO holds. A segment is hung onto that, and the request is
+    /// used up then. A datagram has to be built, and then [appended](Self::append). With `is_on` false no frame continues anything.
     ///
     /// # Safety: in the poll, whose GRO has got and let go no packet that was not noted; the request was filled, and is the caller's.
     #[inline]
@@ -63,12 +75,40 @@ impl Joiner {
         tag: Tag,
         request: &Request,
         is_on: bool,
-    ) -> bool {
+    ) -> Continued {
         self.requests += 1;
+        if !way::JOINS || !is_on {
+            return Continued::No;
+        }
         // SAFETY: By the contract.
-        let joins = way::JOINS && is_on && unsafe { self.continues(worker, tag, request) };
-        self.joined += u32::from(joins);
-        joins
+        let continued = unsafe { self.continued(worker, tag, request) };
+        self.joined += u32::from(continued != Continued::No);
+        continued
+    }
+
+    /// Puts the packet of a request behind the list that it continues; gives it back if it cannot be there.
+    ///
+    /// # Safety: in the poll; it was built of the request for which [`join`](Self::join) has just said so.
+    #[inline]
+    pub(crate) unsafe fn append(&mut self, packet: SkBuff, joined: Joined) -> Result<(), SkBuff> {
+        let (network_at, transport_at) = self.template.inner_at();
+        // SAFETY: By the invariant GRO holds the list, and by the contract we are in the poll that alone uses it. CAST: within a frame.
+        let is_appended = unsafe {
+            packet.append_to(
+                self.held,
+                network_at as u32,
+                transport_at as u32,
+                joined.payload_at as u32,
+                joined.identifiers.is_fixed,
+            )
+        };
+        if is_appended {
+            core::mem::forget(packet);
+            return Ok(());
+        }
+        // The template has gone on.
+        self.knowledge = Knowledge::Stale;
+        Err(packet)
     }
 
     /// Notes the end of a batch. Returns whether frames of it have joined; nothing if it has had too few requests to tell.
@@ -83,22 +123,24 @@ impl Joiner {
     ///
     /// # Safety: as for [`join`](Self::join).
     #[inline]
-    unsafe fn continues(&mut self, worker: Polling<'_>, tag: Tag, request: &Request) -> bool {
+    unsafe fn continued(&mut self, worker: Polling<'_>, tag: Tag, request: &Request) -> Continued {
         match self.knowledge {
-            Knowledge::Nothing => return false,
+            Knowledge::Nothing => return Continued::No,
             Knowledge::Template if self.tag == tag => {}
             // SAFETY: By the contract.
             Knowledge::Stale | Knowledge::Template => unsafe {
                 if !self.look_up(worker, tag) {
-                    return false;
+                    return Continued::No;
                 }
             },
         }
         // SAFETY: Zeros are a valid value of numbers and pointers.
         let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
+        let is_list = self.template.is_list();
         // SAFETY: By the contract the request was filled.
-        if !unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) } {
-            return false;
+        let is_there = unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) };
+        if !is_there || (frag.copies != 0 && !is_list) {
+            return Continued::No;
         }
         // SAFETY: The driver says that these bytes are the frame's, which the request keeps. CAST: 32 bits into a usize.
         let frame = unsafe { slice::from_raw_parts(frag.data.cast::<u8>(), frag.bytes as usize) };
@@ -113,8 +155,11 @@ impl Joiner {
             unsafe { ffi::mflow_frag_sum(&frag, at) }
         });
         let Some(joined) = joined else {
-            return false;
+            return Continued::No;
         };
+        if is_list {
+            return Continued::Datagram(joined);
+        }
         // CAST: within the frame.
         let payload_at = joined.payload_at as u32;
         // SAFETY: By the invariant GRO holds the packet, and by the contract we are in the poll that alone uses it.
@@ -127,11 +172,13 @@ impl Joiner {
                 joined.identifiers.is_fixed,
             )
         };
-        if !is_hung {
+        if is_hung {
+            Continued::Hung
+        } else {
             // The template has gone on.
             self.knowledge = Knowledge::Stale;
+            Continued::No
         }
-        is_hung
     }
 
     /// Finds what GRO holds with a tag; returns whether frames can be hung onto it.
@@ -160,6 +207,7 @@ impl Joiner {
             bytes: held.bytes,
             limit_bytes: held.limit_bytes,
             frame_payload_bytes: held.frame_payload_bytes,
+            is_list: held.list,
             identifiers: Identifiers {
                 is_fixed: held.fixed_id,
             },

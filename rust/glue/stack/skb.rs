@@ -13,7 +13,7 @@ use crate::algo::headers::overlay::{
 use crate::algo::lanes::queue::Packet;
 use crate::algo::parked_amount::Amount;
 use crate::algo::report::flow_name::{FlowName, WireName};
-use crate::algo::tag::Tag;
+use crate::algo::tag::{Tag, TagKind};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::num::NonZeroU32;
@@ -192,6 +192,53 @@ impl SkBuff {
             unsafe { ffi::mflow_skb_set_verified(self.skb.as_ptr(), good.count as u32) };
         }
         good.is_all
+    }
+
+    /// Puts it behind a list of datagrams that GRO holds; returns whether it is there, and no longer ours. The places are those of its
+    /// headers that end at a socket, and of what is behind them.
+    ///
+    /// # Safety: GRO holds the list, which nobody else uses; the packet was built just now, its headers are like those of the list's, and its
+    /// checksums are good.
+    #[inline]
+    pub(super) unsafe fn append_to(
+        &self,
+        list: *mut ffi::sk_buff,
+        network_at: u32,
+        transport_at: u32,
+        payload_at: u32,
+        is_fixed: bool,
+    ) -> bool {
+        // SAFETY: By the invariant the packet is valid and ours; the rest is the contract.
+        unsafe {
+            ffi::mflow_held_append(
+                list,
+                self.skb.as_ptr(),
+                network_at,
+                transport_at,
+                payload_at,
+                is_fixed,
+            )
+        }
+    }
+
+    /// Notes it where it begins its way, if it is a probe.
+    ///
+    /// # Safety: it comes from a hook in front of the stack; softirqs are disabled.
+    #[inline]
+    pub(crate) unsafe fn note_if_probe(&self) {
+        let tag = self.tag();
+        if tag.kind() == TagKind::Probe {
+            // SAFETY: By the invariant the packet is valid and ours, and by the contract it begins at its network header. CAST: below 64.
+            unsafe { way::note_probe(self.skb, tag.slot() as u32) };
+        }
+    }
+
+    /// Returns whether datagrams may come in lists where this probe of their slot has come.
+    ///
+    /// # Safety: it comes from the hook of this socket.
+    pub(crate) unsafe fn suits_lists(&self, socket: Socket, slot: usize) -> bool {
+        // SAFETY: By the invariant the packet is valid and ours, and by the contract it is at the hook. CAST: below 64.
+        unsafe { way::suits_lists(self.skb, socket.0, slot as u32) }
     }
 
     /// Pulls an overlay packet's headers out of its pages, all at once.

@@ -12,7 +12,10 @@ use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
-use kernel::bindings::{bpf_xdp_mode_XDP_MODE_DRV, mflow_set_enabled, skb_shared_info};
+use kernel::bindings::{
+    bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_end, mflow_probe_note, mflow_probe_suits_lists,
+    mflow_set_enabled, skb_shared_info,
+};
 use kernel::error::Result;
 
 /// The name of this way into the stack in the file `version`.
@@ -59,6 +62,25 @@ pub(super) unsafe fn switch_on() -> Result {
 pub(super) unsafe fn switch_off(_is_drained: bool) {
     // SAFETY: By the contract.
     unsafe { mflow_set_enabled(false) };
+}
+
+/// The function that is called where a list of datagrams ends.
+pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = Some(mflow_list_at_end);
+
+/// Notes a probe of a slot where it begins its way.
+///
+/// # Safety: the packet is valid, the caller's, and begins at its network header; softirqs are disabled.
+pub(super) unsafe fn note_probe(skb: NonNull<sk_buff>, slot: u32) {
+    // SAFETY: By the contract.
+    unsafe { mflow_probe_note(skb.as_ptr(), slot) };
+}
+
+/// Returns whether datagrams may come in lists where a probe of their slot has come.
+///
+/// # Safety: the packet is valid, the caller's, and at the hook of the socket.
+pub(super) unsafe fn suits_lists(skb: NonNull<sk_buff>, socket: *mut sock, slot: u32) -> bool {
+    // SAFETY: By the contract.
+    unsafe { mflow_probe_suits_lists(skb.as_ptr(), socket, slot) }
 }
 
 /// Returns why knobs cannot be had on this kernel, if they cannot.

@@ -75,6 +75,17 @@ pub(super) unsafe fn switch_off(is_drained: bool) {
     unsafe { ffi::mflow_switch_off(is_drained) };
 }
 
+/// There is none: lists end at our hook.
+pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
+
+/// Does nothing: C notes probes where they have left the hold.
+pub(super) unsafe fn note_probe(_skb: NonNull<sk_buff>, _slot: u32) {}
+
+/// Not called, as probes end in C.
+pub(super) unsafe fn suits_lists(_skb: NonNull<sk_buff>, _socket: *mut sock, _slot: u32) -> bool {
+    false
+}
+
 /// Returns why knobs cannot be had on this kernel, if they cannot.
 pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
     if knobs.mode != Mode::Mflow {

@@ -129,11 +129,11 @@ impl Polling<'_> {
         unsafe { ffi::mflow_worker_set_sums(sums) };
     }
 
-    /// Gives a packet to GRO; returns whether GRO has joined it with one before it.
+    /// Gives a packet to GRO; returns whether GRO has joined it with one before it. With `lists` it may be part of a list of datagrams then.
     #[inline]
-    pub(crate) fn receive(self, packet: SkBuff) -> bool {
+    pub(crate) fn receive(self, packet: SkBuff, lists: bool) -> bool {
         // SAFETY: By the invariant we are in the worker's poll; the packet is ours to give.
-        unsafe { ffi::mflow_worker_receive(self.worker, packet.into_raw()) }
+        unsafe { ffi::mflow_worker_receive(self.worker, packet.into_raw(), lists) }
     }
 
     /// Gives a packet that is not split to GRO, behind all that GRO holds of its flow.

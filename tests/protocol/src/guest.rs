@@ -37,7 +37,7 @@ pub const BUILD: &str = "MFLOW_BUILD";
 /// The variable of an order that has a benchmark say where the kernel's functions are, for a kernel whose packages do not.
 pub const KERNEL_FUNCTIONS: &str = "MFLOW_KERNEL_FUNCTIONS";
 /// The seed of the chaos that is run by default: one that has each kind of step.
-pub const CHAOS_SEED: u64 = 79;
+pub const CHAOS_SEED: u64 = 2105;
 
 /// The number of steps of the chaos that is run by default.
 pub const CHAOS_STEPS: u64 = 120;

@@ -34,7 +34,7 @@ struct sock;
 struct udp_table;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		14
+#define MFLOW_ABI		15
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -84,6 +84,7 @@ struct udp_table;
  * @bytes:	length of the frame
  * @memory_bytes: memory that the frame costs (truesize)
  * @recycles:	the page is that of a pool
+ * @copies:	a packet of its own would be a copy, or has what a fragment cannot have
  * @sums:	%MFLOW_SUMS_VERIFIED or %MFLOW_SUMS_COMPLETE
  * @sum:	the number of checksums that are verified, or the sum
  * @note:	the driver's
@@ -95,6 +96,7 @@ struct mflow_frag {
 	unsigned int		bytes;
 	unsigned int		memory_bytes;
 	u8			recycles;
+	u8			copies;
 	u8			sums;
 	u8			note;
 	u32			sum;
@@ -105,7 +107,7 @@ struct mflow_frag {
  * @build:	makes the packet and gives up what the request holds; NULL if it had to drop it, and
  *		has counted that. Called in the poll of @napi, which is a lane's.
  * @drop:	gives up what the request holds
- * @frag:	describes the frame; false if a packet of its own has to be made of it. The request
+ * @frag:	describes the frame; false if nothing is to be done but to build a packet. The request
  *		keeps what it holds.
  * @joined:	counts a frame that has become a fragment of a packet before it, which owns the page
  *		now; NULL: there is nothing to count
@@ -184,6 +186,8 @@ struct mflow_port {
  * @hand_on:	an untagged packet that @lane carries has come to the end of a stage
  *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
  *		@skb on true: the module.
+ * @list_ends:	a list of datagrams is about to be taken apart at its socket. @skb begins at its
+ *		transport header
  * @is_merged:	true if the packets of a split flow are merged for @sk, which is being read, or
  *		come to it from a stage
  *
@@ -209,6 +213,7 @@ struct mflow_ops {
 	bool (*drain)(struct sock *sk);
 	bool (*hand_on)(void *stages, void *lane, struct sk_buff *skb,
 			unsigned int stage);
+	void (*list_ends)(struct sk_buff *skb);
 	bool (*is_merged)(struct sock *sk);
 };
 
@@ -258,6 +263,7 @@ struct mflow_route6 {
  * @freed_pkts:	packets that were freed here for readers on other CPUs
  * @reader_tick: the tick in which a reader was last looked at here
  * @reader_ticks: the number of ticks in which it was one of a split flow's
+ * @lane_lists:	GRO puts datagrams of @lane into lists
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
@@ -271,6 +277,7 @@ struct mflow_cpu {
 	void		*stages;
 	struct sock	*run_sk;
 	bool		run_ready;
+	bool		lane_lists;
 	bool		lane_sums;
 	u64		freed_pkts;
 	u32		reader_tick;
@@ -323,6 +330,7 @@ bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb);
 void __mflow_note_unsuited(struct sk_buff *skb, unsigned int path);
 void __mflow_note_copied(struct sk_buff *skb);
 void __mflow_note_passed(struct sk_buff *skb);
+void __mflow_list_ends(struct sk_buff *skb);
 void __mflow_route_use(struct sk_buff *skb, const struct net_device *dev);
 void __mflow_route_note(const struct sk_buff *skb,
 			const struct net_device *dev);
@@ -609,6 +617,19 @@ static inline void mflow_route6_note(const struct sk_buff *skb)
 static inline bool mflow_is_lane(void)
 {
 	return mflow_is_on() && this_cpu_read(mflow_cpu.lane);
+}
+
+/* Datagrams that GRO gets now go on in lists: a lane has said so, for the packet that it gives to GRO. */
+static inline bool mflow_makes_lists(void)
+{
+	return mflow_is_on() && this_cpu_read(mflow_cpu.lane_lists);
+}
+
+/* Before a packet that may be a list of datagrams is taken apart at its socket. */
+static inline void mflow_list_ends(struct sk_buff *skb)
+{
+	if (mflow_is_split(skb) && skb_is_gso(skb))
+		__mflow_list_ends(skb);
 }
 
 /* Before a look-up: the socket that the datagram before it has found in the lane's poll, or NULL. */

@@ -65,6 +65,7 @@ struct mflow_cpu_place {
  * @frame_payload_bytes: the payload of each frame
  * @frames:	the number of its frames
  * @room_frames: this many frames fit into its fragments
+ * @list:	it is a list of datagrams
  * @fixed_id:	all have the identifier of the first
  */
 struct mflow_held {
@@ -79,6 +80,7 @@ struct mflow_held {
 	unsigned int	frame_payload_bytes;
 	u16		frames;
 	u16		room_frames;
+	bool		list;
 	bool		fixed_id;
 };
 
@@ -108,7 +110,8 @@ void mflow_worker_kick(struct mflow_worker *worker);
 void mflow_worker_kick_on(struct mflow_worker *worker, unsigned int cpu);
 struct sk_buff *mflow_worker_build(struct mflow_worker *worker,
 				   struct mflow_request *request);
-bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb);
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb,
+			  bool lists);
 void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb);
 void mflow_worker_receive_stage(struct mflow_worker *worker,
@@ -116,6 +119,9 @@ void mflow_worker_receive_stage(struct mflow_worker *worker,
 void mflow_worker_set_sums(bool sums);
 bool mflow_worker_held(struct mflow_worker *worker, u32 tag,
 		       struct mflow_held *held);
+bool mflow_held_append(struct sk_buff *held, struct sk_buff *skb,
+		       unsigned int network_at, unsigned int transport_at,
+		       unsigned int payload_at, bool fixed_id);
 bool mflow_request_frag(const struct mflow_request *request,
 			struct mflow_frag *frag);
 u32 mflow_frag_sum(const struct mflow_frag *frag, unsigned int at);
@@ -187,6 +193,10 @@ bool mflow_skb_sums_up(const struct sk_buff *skb, unsigned int at,
 		       unsigned int bytes, u32 pseudo);
 void mflow_skb_set_verified(struct sk_buff *skb, unsigned int count);
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk);
+void mflow_probe_note(const struct sk_buff *skb, unsigned int slot);
+bool mflow_probe_suits_lists(struct sk_buff *skb, const struct sock *sk,
+			     unsigned int slot);
+void mflow_list_at_end(struct sk_buff *skb);
 
 int mflow_shim_init(void);
 void mflow_shim_quiesce(void);
@@ -195,6 +205,7 @@ void mflow_shim_exit(void);
 /* The functions that the Rust half gives to the C half. */
 int mflow_lane_poll(void *lane, int budget);
 int mflow_lane_build(void *lane, int budget);
+void mflow_slot_takes_lists(unsigned int slot, bool takes);
 void mflow_deadline_expired(unsigned int slot);
 ssize_t mflow_file_read(unsigned int file, char *text, size_t size);
 int mflow_file_write(unsigned int file, const char *text, size_t len);

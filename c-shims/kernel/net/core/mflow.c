@@ -743,6 +743,16 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 	return false;
 }
 
+/* Datagrams get what has been written into the headers of the first of their list. */
+void __mflow_list_ends(struct sk_buff *skb)
+{
+	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
+
+	if (ops)
+		ops->list_ends(skb);
+}
+EXPORT_SYMBOL_GPL(__mflow_list_ends);
+
 /* TCP takes this packet out of turn; tell the merger, so that nothing waits for it. */
 static void mflow_pass(struct sk_buff *skb)
 {

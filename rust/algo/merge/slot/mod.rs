@@ -135,6 +135,7 @@ pub struct Slot<P: Packet> {
     arrived_pkts: AtomicU32,
     // Whether GRO joins the flow's packets, as lanes have found last.
     gro_joins: AtomicBool,
+    takes_lists: AtomicBool,
     // A value of `Joining`.
     joining: AtomicU32,
     late: ParkedChains<P>,
@@ -176,6 +177,7 @@ impl<P: Packet> Slot<P> {
             fences_waited_us: AtomicU32::new(0),
             arrived_pkts: AtomicU32::new(0),
             gro_joins: AtomicBool::new(false),
+            takes_lists: AtomicBool::new(false),
             joining: AtomicU32::new(Joining::Untried as u32),
             late: ParkedChains::new(),
             rest: ParkedChains::new(),
@@ -274,6 +276,19 @@ impl<P: Packet> Slot<P> {
     pub fn gro_joins(&self) -> bool {
         // ORDERING: Relaxed: a hint.
         self.gro_joins.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the flow's packets are datagrams that may pass the stack in lists.
+    pub fn note_takes_lists(&self, takes: bool) {
+        // ORDERING: Relaxed: a hint: a list is as good as its datagrams.
+        self.takes_lists.store(takes, Ordering::Relaxed);
+    }
+
+    /// Returns whether the flow's packets are datagrams that may pass the stack in lists, as its last probe has found.
+    #[inline]
+    pub fn takes_lists(&self) -> bool {
+        // ORDERING: Relaxed: a hint.
+        self.takes_lists.load(Ordering::Relaxed)
     }
 
     /// Notes whether a lane has joined frames of a batch, instead of building packets of all.

@@ -198,7 +198,13 @@ impl Packet {
             headers: &self.first[..header_bytes],
             layout: self.layout,
             frames: self.count,
-            room_frames: u16::MAX,
+            // GRO lets a list go with 64 datagrams.
+            room_frames: if self.first_is_segment(header_bytes) {
+                u16::MAX
+            } else {
+                63 - self.count
+            },
+            is_list: !self.first_is_segment(header_bytes),
             bytes: self.payload + header_bytes as u32,
             limit_bytes: MOST_BYTES + ETHERNET as u32,
             frame_payload_bytes: self.mss,
@@ -206,6 +212,10 @@ impl Packet {
                 is_fixed: self.is_fixed,
             },
         }
+    }
+
+    fn first_is_segment(&self, header_bytes: usize) -> bool {
+        header_bytes - self.layout.transport_at > 8
     }
 
     /// Returns whether GRO joins a frame and goes on to hold the packet, and notes it.
@@ -328,9 +338,13 @@ impl Packet {
         if ulen > be16(&uh2, 4) || self.network_flush(frame) || ip_flush {
             return None;
         }
-        if !self.skb_gro_receive(u32::from(ulen) - 8, at + 8) {
+        // skb_gro_receive_list(): the datagram with its headers.
+        let in_front = (at + 8 - ETHERNET) as u32;
+        if in_front + self.payload + (frame.len() - ETHERNET) as u32 >= MOST_BYTES {
             return None;
         }
+        self.count += 1;
+        self.payload += u32::from(ulen) - 8;
         Some(ulen == be16(&uh2, 4) && self.count < 64)
     }
 
@@ -552,10 +566,9 @@ proptest! {
         }
     }
 
-    /// A segment as it should be joins wherever GRO would join it.
+    /// A frame as it should be joins wherever GRO would join it.
     #[test]
     fn run_without_changes_joins(mut run in runs(), frames in 2..80_u16) {
-        run.is_tcp = true;
         run.payload = run.payload.max(8);
         let mut packet = Packet::new(&run);
         let mut template = template(&packet, &run);

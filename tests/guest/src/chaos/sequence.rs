@@ -258,6 +258,6 @@ mod tests {
     const FIRST_STEPS: [&str; 3] = [
         "flows: all end, and others begin",
         "knob devices: +vxlan0",
-        "knob build: nic",
+        "knob join: 0",
     ];
 }

@@ -12,7 +12,7 @@ use anyhow::{ensure, Context as _, Result};
 const KEPT: [&str; 3] = ["copy_process", "kernel_clone", "unpurged"];
 
 /// The pages of a lane with that which the kernel leaves free behind them: little else is of that size.
-const LANE_BYTES: std::ops::RangeInclusive<i64> = (132 << 10)..=(144 << 10);
+const LANE_BYTES: std::ops::RangeInclusive<i64> = (324 << 10)..=(336 << 10);
 
 /// Returns how many lanes there are, and other things of their size.
 pub(crate) fn lanes() -> Result<usize> {

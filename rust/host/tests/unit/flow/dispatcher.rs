@@ -1042,6 +1042,14 @@ fn split_with_requests(batch_pkts: u32, build: Build) -> World {
     world
 }
 
+/// Makes lanes say that they have joined frames of all flows that are split, or none.
+fn note_joining(world: &World, joined: bool) {
+    let slots = &world.around.slots;
+    for slot in slots.taken() {
+        slots.slot(slot).note_joining(joined);
+    }
+}
+
 /// The state of a flow changes only with a packet: the first of a batch, the first of a window, all while the flow stops.
 #[test]
 fn requests_only_continue_a_batch() {
@@ -1086,6 +1094,7 @@ fn requests_are_asked_for_while_a_batch_takes_some() {
 #[test]
 fn the_core_with_less_to_do_builds() {
     let mut world = split_with_requests(16, Build::Auto);
+    note_joining(&world, false);
     // When any but the first begins, the lane has at least the one before it and its end to do: it is late for them.
     assert_eq!(requests(&mut world, 9 * 16), 9 * 15);
     assert_eq!(requests(&mut world, 9 * 16), 0);
@@ -1102,6 +1111,51 @@ fn the_core_with_less_to_do_builds() {
     assert_eq!(requests(&mut world, 16), 0);
     world.settle();
     assert_in_order(&world, 0);
+}
+
+/// As long as nobody knows whether frames of the flow join, lanes find out.
+#[test]
+fn lanes_build_until_they_have_tried_to_join() {
+    let mut world = split_with_requests(16, Build::Auto);
+    assert_eq!(requests(&mut world, 40 * 16), 40 * 15);
+    note_joining(&world, false);
+    assert!(requests(&mut world, 40 * 16) < 40 * 15);
+    // Another flow knows nothing of that.
+    world.finish();
+    world.start_split(1);
+    assert_eq!(requests_of(&mut world, 1, 40 * 16), 40 * 15);
+    world.settle();
+    assert_in_order(&world, 1);
+}
+
+/// To build a packet of a frame that would join costs both cores more: the lane gets the batch unbuilt, or the NIC's core carries it.
+#[test]
+fn frames_that_join_are_never_built_for_a_lane() {
+    const BATCH_PKTS: u32 = RING_REQUESTS as u32 / 2;
+    for build in [Build::Auto, Build::Lane] {
+        let mut world = split_with_requests(BATCH_PKTS, build);
+        note_joining(&world, true);
+        let inline = |world: &World| world.count(Counter::InlinePkts);
+        let before = inline(&world);
+        assert_eq!(requests(&mut world, BATCH_PKTS), u64::from(BATCH_PKTS) - 1);
+        assert_eq!(requests(&mut world, BATCH_PKTS), u64::from(BATCH_PKTS) - 1);
+        assert_eq!(inline(&world), before);
+        // All places but two are taken: those of the packets that began the batches.
+        assert_eq!(requests(&mut world, BATCH_PKTS), 0);
+        assert_eq!(inline(&world), before + u64::from(BATCH_PKTS));
+        world.settle();
+        assert_eq!(requests(&mut world, BATCH_PKTS), u64::from(BATCH_PKTS) - 1);
+        // A batch of one packet, and one that is larger than all places, are built by the NIC's core as ever.
+        for batch_pkts in [1, RING_REQUESTS as u32 + 1] {
+            world.settle();
+            world.config.batch_pkts = batch_pkts;
+            let before = inline(&world);
+            assert_eq!(requests(&mut world, 100), 0);
+            assert_eq!(inline(&world), before, "{batch_pkts}");
+        }
+        world.settle();
+        assert_in_order(&world, 0);
+    }
 }
 
 /// A lane whose CPU is away for a moment builds its packets when it is back.
@@ -1122,6 +1176,7 @@ fn lanes_are_behind_together() {
     let mut world = World::new(2, 16);
     world.driver_asks = true;
     world.start_split(0);
+    note_joining(&world, false);
     // The first lane does nothing, so it is late for every second batch.
     for _ in 0..BATCHES {
         assert_eq!(requests(&mut world, 16), 15);

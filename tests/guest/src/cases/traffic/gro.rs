@@ -51,9 +51,15 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::of_module(
             "gro/datagrams",
-            "datagrams go past GRO where it would not join them; without our patches lanes have it join them: in order, and none is late",
+            "lanes have GRO put datagrams into lists: in order, and none is late",
             Run::Always,
             datagrams,
+        ),
+        Case::of_module(
+            "gro/alone",
+            "with `join` 0 there are no lists, and datagrams go past GRO: in order, and none is late",
+            Run::Plain,
+            alone,
         ),
         Case::of_module(
             "gro/stream",
@@ -81,7 +87,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         Case::of_module(
             "gro/beside",
-            "beside a stream in the same tunnel datagrams keep their order; without our patches lanes have GRO join them still when it has ended",
+            "beside a stream in the same tunnel datagrams keep their order, and lanes have GRO join them still when it has ended",
             Run::Always,
             beside,
         ),
@@ -127,10 +133,7 @@ fn written(name: &str, what: &str, inner: Family, run: Run, rule: &'static str) 
             // The rule goes with the container.
             nft::add(CONTAINER, rule)?;
             let outcome = Datagrams::measure(&plan, |_| Ok(()))?;
-            outcome.judge(|outcome| {
-                rig.require_strict(&plan, &knobs, outcome)?;
-                require_past(rig, outcome)
-            })
+            outcome.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
         },
     )
     .about_splitting()
@@ -159,17 +162,6 @@ pub(crate) fn verified_late(rig: &Rig, inner: Family) -> Plan<Datagrams> {
     plan
 }
 
-/// Demands that most datagrams have gone past GRO; without our patches that depends on what writes into them.
-pub(crate) fn require_past(rig: &Rig, outcome: &Outcome) -> Result<()> {
-    if !rig.splits() {
-        return Ok(());
-    }
-    let (all, past) = carried(outcome)?;
-    let as_expected = past > all * 3 / 4 || !mflow::is_patched()?;
-    ensure!(as_expected, "{past} of {all} datagrams went past GRO");
-    Ok(())
-}
-
 fn carried(outcome: &Outcome) -> Result<(u64, u64)> {
     Ok((
         outcome.counter("lane_pkts")?,
@@ -182,13 +174,29 @@ fn datagrams(rig: &Rig) -> Result<Outcome> {
     plan.load.send_at_least(DATAGRAMS);
     let outcome = rig.strict(&plan, &Knobs::default(), |_| Ok(()))?;
     let (all, past) = carried(&outcome)?;
-    let as_expected = if mflow::is_patched()? {
-        past > all * 3 / 4
-    } else {
-        past < all / 20
-    };
-    ensure!(as_expected, "{past} of {all} datagrams went past GRO");
+    ensure!(past < all / 20, "{past} of {all} datagrams went past GRO");
     Ok(outcome)
+}
+
+/// Does the same without lists: GRO has nothing to join.
+fn alone(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.load.send_at_least(DATAGRAMS);
+    rig.prepare(&plan, &Knobs::default())?;
+    mflow::write("join", "0")?;
+    let before = proc_net::device(CONTAINER, "eth0")?.rx_pkts;
+    let outcome = Datagrams::measure(&plan, |_| Ok(()))?;
+    let received = proc_net::device(CONTAINER, "eth0")?.rx_pkts - before;
+    outcome.judge(|outcome| {
+        rig.require_strict(&plan, &Knobs::default(), outcome)?;
+        let (all, past) = carried(outcome)?;
+        ensure!(
+            past > all * 3 / 4 && received >= outcome.frames,
+            "{past} of {all} datagrams went past GRO, and the container received {} frames as {received} packets",
+            outcome.frames
+        );
+        Ok(())
+    })
 }
 
 fn stream(rig: &Rig) -> Result<Outcome> {
@@ -233,7 +241,7 @@ fn beside(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.one_outer = true;
     plan.load.send_at_least(DATAGRAMS);
-    let joins = rig.splits() && !mflow::is_patched()?;
+    let joins = rig.splits();
     let knobs = Knobs::of(1, 64);
     rig.unnoticed(&plan, &knobs, |live| {
         send_stream(STREAM_BYTES)?;

@@ -17,9 +17,10 @@
 #include <net/checksum.h>
 #include <net/ip.h>
 #include <net/ipv6.h>
+#include <net/mflow.h>
 
-#include "../mflow_stock.h"
-#include "mflow_merge.h"
+#include "mflow_list.h"
+#include "mflow_worker.h"
 
 /* Returns whether @skb is a list of datagrams, or was one until something on its way has put the datagrams together. */
 static bool mflow_was_list(const struct sk_buff *skb)
@@ -29,7 +30,7 @@ static bool mflow_was_list(const struct sk_buff *skb)
 	return skb_is_gso(skb) && (skb_shinfo(skb)->gso_type & type) == type;
 }
 
-static bool mflow_is_list(const struct sk_buff *skb)
+bool mflow_is_list(const struct sk_buff *skb)
 {
 	return mflow_was_list(skb) && skb_has_frag_list(skb);
 }
@@ -63,13 +64,12 @@ static __wsum mflow_list_sum(const struct sk_buff *skb)
 }
 
 /*
- * Notes a sum of the head's own datagram where a list begins its way. The sum is kept in the mark of the first member. Nobody
- * looks at that mark, and it is lost where the list is taken apart.
+ * Notes a sum of the head's own datagram where a list begins its way. The sum is kept in a field of the first member. Nobody
+ * looks at that field, and it is lost where the list is taken apart.
  */
 void mflow_list_note(struct sk_buff *skb)
 {
-	if (mflow_is_list(skb))
-		skb_shinfo(skb)->frag_list->secmark = (__force u32)mflow_list_sum(skb);
+	MFLOW_LIST_SUM(skb_shinfo(skb)->frag_list) = (__force u32)mflow_list_sum(skb);
 }
 
 /*
@@ -85,7 +85,7 @@ bool mflow_list_is_written(const struct sk_buff *skb, u8 family)
 	/* A step that needs all bytes of a packet in one place has put the datagrams together. */
 	if (!skb_has_frag_list(skb) || mflow_list_network_bytes(skb, family) <= 0)
 		return true;
-	noted = (__force __wsum)skb_shinfo(skb)->frag_list->secmark;
+	noted = (__force __wsum)MFLOW_LIST_SUM(skb_shinfo(skb)->frag_list);
 	return csum_fold(mflow_list_sum(skb)) != csum_fold(noted);
 }
 

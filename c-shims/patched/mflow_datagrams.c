@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Datagrams of a lane in lists: GRO makes one packet of many, which pass the rest of the way together. At the socket the list is taken
+ * apart (udp_rcv_segment()), and each datagram is merged by itself.
+ */
+
+#include <linux/netdevice.h>
+#include <linux/netfilter.h>
+#include <linux/skbuff.h>
+#include <net/gro.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+#include <net/sock.h>
+
+#include "../mflow_list.h"
+#include "../mflow_worker.h"
+#include "mflow_patched.h"
+
+/* Gives the stack what GRO has let through or let go. */
+static void mflow_pass_normal(struct napi_struct *napi)
+{
+	if (!napi->rx_count)
+		return;
+	netif_receive_skb_list(&napi->rx_list);
+	INIT_LIST_HEAD(&napi->rx_list);
+	napi->rx_count = 0;
+}
+
+/*
+ * Puts the packet that GRO has let through last behind those that it holds. It has left already where net.core.gro_normal_batch is 1, or
+ * where what GRO has let go in front of it was enough for a batch.
+ */
+static void mflow_last_behind_held(struct napi_struct *napi)
+{
+	struct sk_buff *skb;
+
+	if (!napi->rx_count)
+		return;
+	skb = list_last_entry(&napi->rx_list, struct sk_buff, list);
+	list_del(&skb->list);
+	napi->rx_count--;
+	napi_gro_flush(napi, false);
+	list_add_tail(&skb->list, &napi->rx_list);
+	napi->rx_count++;
+}
+
+/* A list has its second datagram: its first one is what it was where the list begins its way. */
+static void mflow_note_list(struct napi_struct *napi, const struct sk_buff *member, u32 tag)
+{
+	struct sk_buff *list = mflow_held_find(napi, tag);
+
+	if (list && NAPI_GRO_CB(list)->is_flist && skb_shinfo(list)->frag_list == member)
+		mflow_list_note(list);
+}
+
+/*
+ * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is empty, or padded) is let
+ * through, and would overtake the list that GRO holds of its flow. True: GRO has joined the packet with one before it.
+ */
+bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb)
+{
+	struct napi_struct *napi = &worker->napi;
+	u32 tag = skb->mflow;
+	gro_result_t result;
+
+	/* GRO would take the memory of a packet that others (taps, mirrors) have, too. */
+	if (unlikely(skb_cloned(skb)) && skb_unclone(skb, GFP_ATOMIC)) {
+		mflow_worker_flush(worker);
+		mflow_worker_receive_past_gro(worker, skb);
+		return false;
+	}
+	mflow_pass_normal(napi);
+	this_cpu_write(mflow_cpu.lane_lists, true);
+	result = napi_gro_receive(napi, skb);
+	this_cpu_write(mflow_cpu.lane_lists, false);
+	if (result == GRO_NORMAL)
+		mflow_last_behind_held(napi);
+	else if (result == GRO_MERGED)
+		mflow_note_list(napi, skb, tag);
+	return result == GRO_MERGED || result == GRO_MERGED_FREE;
+}
+
+static u8 mflow_family(const struct sk_buff *skb)
+{
+	return skb->protocol == htons(ETH_P_IPV6) ? NFPROTO_IPV6 : NFPROTO_IPV4;
+}
+
+/* A list has come to its socket, and begins at its transport header. */
+void mflow_list_at_end(struct sk_buff *skb)
+{
+	int network_bytes = -skb_network_offset(skb);
+	u8 family = mflow_family(skb);
+
+	if (!mflow_is_list(skb))
+		return;
+	__skb_push(skb, network_bytes);
+	if (unlikely(mflow_list_is_written(skb, family)))
+		mflow_slot_takes_lists(mflow_tag_get(skb) >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1), false);
+	mflow_list_follow(skb, family);
+	__skb_pull(skb, network_bytes);
+}
+
+/* A probe has come to its socket, and begins at its transport header. Returns whether datagrams like it may come in lists. */
+bool mflow_probe_suits_lists(struct sk_buff *skb, const struct sock *sk, unsigned int slot)
+{
+	int network_bytes = -skb_network_offset(skb);
+	bool is_written;
+
+	if (sk->sk_protocol != IPPROTO_UDP)
+		return false;
+	__skb_push(skb, network_bytes);
+	is_written = mflow_probe_is_written(skb, slot, mflow_family(skb));
+	__skb_pull(skb, network_bytes);
+	return !is_written;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The declarations that the files of this way into the stack share.
+ */
+#ifndef _MFLOW_PATCHED_H
+#define _MFLOW_PATCHED_H
+
+#include <linux/types.h>
+
+struct mflow_worker;
+struct napi_struct;
+struct sk_buff;
+
+/* mflow_join.c */
+struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag);
+
+/* mflow_datagrams.c */
+bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb);
+
+#endif /* _MFLOW_PATCHED_H */
