@@ -25,7 +25,6 @@ mod zeroed;
 // looks at each of the thousands of atomics in a slot whenever it is borrowed.
 mod flow;
 mod headers;
-mod join;
 mod knobs;
 mod lanes;
 mod load;
@@ -35,6 +34,8 @@ mod source;
 
 #[cfg(not(miri))]
 mod bounds;
+#[cfg(not(miri))]
+mod join;
 #[cfg(not(miri))]
 mod model;
 #[cfg(not(miri))]
