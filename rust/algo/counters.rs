@@ -88,11 +88,11 @@ counters! {
     RequestPkts = "request_pkts",
     /// Packets that a lane gave to the stack past GRO, which had joined none of their flow.
     ///
-    /// Nearly all of UDP, none of TCP. Without our patches few of either.
+    /// Few. Nearly all of UDP where datagrams have no lists: with `join` 0, or where something writes into them.
     PastGroPkts = "past_gro_pkts",
-    /// Packets that a lane did not build, as they continued one that GRO held.
+    /// Packets that a lane added to the one that GRO held, past GRO: segments, of which no packet was built, and datagrams.
     ///
-    /// Most of TCP with `build` `lane`, with our patches.
+    /// Most, with our patches and a driver that lanes build for.
     JoinedPkts = "joined_pkts",
     /// Packets that the NIC's core carried itself because no lane had room, or while a flow stopped.
     ///
