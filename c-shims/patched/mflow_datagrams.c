@@ -85,14 +85,18 @@ static u8 mflow_family(const struct sk_buff *skb)
 	return skb->protocol == htons(ETH_P_IPV6) ? NFPROTO_IPV6 : NFPROTO_IPV4;
 }
 
-/* A list has come to its socket, and begins at its transport header. */
+/* A list has come to its socket, which takes it apart next, and begins at its transport header. */
 void mflow_list_at_end(struct sk_buff *skb)
 {
 	int network_bytes = -skb_network_offset(skb);
 	u8 family = mflow_family(skb);
+	struct sk_buff *member;
 
 	if (!mflow_is_list(skb))
 		return;
+	/* GRO has added the memory of all to the first, and skb_segment_list() leaves it there: the socket would be charged twice. */
+	skb_walk_frags(skb, member)
+		skb->truesize -= member->truesize;
 	__skb_push(skb, network_bytes);
 	if (unlikely(mflow_list_is_written(skb, family)))
 		mflow_slot_takes_lists(mflow_tag_get(skb) >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1), false);
