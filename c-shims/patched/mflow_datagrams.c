@@ -8,6 +8,7 @@
 #include <linux/netfilter.h>
 #include <linux/skbuff.h>
 #include <net/gro.h>
+#include <net/hotdata.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 #include <net/sock.h>
@@ -27,8 +28,8 @@ static void mflow_pass_normal(struct napi_struct *napi)
 }
 
 /*
- * Puts the packet that GRO has let through last behind those that it holds. It has left already where net.core.gro_normal_batch is 1, or
- * where what GRO has let go in front of it was enough for a batch.
+ * Puts the packet that GRO has let through last behind those that it holds. It has left already where what GRO has let go in front of it was
+ * enough for a batch.
  */
 static void mflow_last_behind_held(struct napi_struct *napi)
 {
@@ -44,15 +45,6 @@ static void mflow_last_behind_held(struct napi_struct *napi)
 	napi->rx_count++;
 }
 
-/* A list has its second datagram: its first one is what it was where the list begins its way. */
-static void mflow_note_list(struct napi_struct *napi, const struct sk_buff *member, u32 tag)
-{
-	struct sk_buff *list = mflow_held_find(napi, tag);
-
-	if (list && NAPI_GRO_CB(list)->is_flist && skb_shinfo(list)->frag_list == member)
-		mflow_list_note(list);
-}
-
 /*
  * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is empty, or padded) is let
  * through, and would overtake the list that GRO holds of its flow. True: GRO has joined the packet with one before it.
@@ -60,23 +52,24 @@ static void mflow_note_list(struct napi_struct *napi, const struct sk_buff *memb
 bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb)
 {
 	struct napi_struct *napi = &worker->napi;
-	u32 tag = skb->mflow;
 	gro_result_t result;
 
 	/* GRO would take the memory of a packet that others (taps, mirrors) have, too. */
 	if (unlikely(skb_cloned(skb)) && skb_unclone(skb, GFP_ATOMIC)) {
 		mflow_worker_flush(worker);
 		mflow_worker_receive_past_gro(worker, skb);
+		mflow_worker_flush(worker);
 		return false;
 	}
 	mflow_pass_normal(napi);
+	/* What GRO lets through is gone at once then, before what it holds. */
+	if (unlikely(READ_ONCE(net_hotdata.gro_normal_batch) < 2))
+		napi_gro_flush(napi, false);
 	this_cpu_write(mflow_cpu.lane_lists, true);
 	result = napi_gro_receive(napi, skb);
 	this_cpu_write(mflow_cpu.lane_lists, false);
 	if (result == GRO_NORMAL)
 		mflow_last_behind_held(napi);
-	else if (result == GRO_MERGED)
-		mflow_note_list(napi, skb, tag);
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }
 
@@ -85,18 +78,27 @@ static u8 mflow_family(const struct sk_buff *skb)
 	return skb->protocol == htons(ETH_P_IPV6) ? NFPROTO_IPV6 : NFPROTO_IPV4;
 }
 
-/* A list has come to its socket, which takes it apart next, and begins at its transport header. */
+/* GRO lets go a list, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. */
+void mflow_list_at_begin(struct sk_buff *skb)
+{
+	if (skb->ip_summed == CHECKSUM_COMPLETE) {
+		skb->ip_summed = CHECKSUM_UNNECESSARY;
+		skb->csum_level = skb->encapsulation;
+	}
+	mflow_list_note(skb);
+}
+
+/* A list is taken apart next, and begins at its transport header. */
 void mflow_list_at_end(struct sk_buff *skb)
 {
 	int network_bytes = -skb_network_offset(skb);
 	u8 family = mflow_family(skb);
 	struct sk_buff *member;
 
-	if (!mflow_is_list(skb))
-		return;
-	/* GRO has added the memory of all to the first, and skb_segment_list() leaves it there: the socket would be charged twice. */
-	skb_walk_frags(skb, member)
-		skb->truesize -= member->truesize;
+	/* GRO has added the memory of all to the first, and skb_segment_list() leaves it there: a socket would be charged twice. */
+	if (mflow_is_list(skb))
+		skb_walk_frags(skb, member)
+			skb->truesize -= member->truesize;
 	__skb_push(skb, network_bytes);
 	if (unlikely(mflow_list_is_written(skb, family)))
 		mflow_slot_takes_lists(mflow_tag_get(skb) >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1), false);

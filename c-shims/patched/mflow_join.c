@@ -14,15 +14,13 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../mflow_list.h"
 #include "../mflow_worker.h"
-#include "mflow_patched.h"
 
 /* GRO lets a list of datagrams go that has so many: UDP_GRO_CNT_MAX in udp_offload.c. */
 #define MFLOW_LIST_PKTS	64
 
 /* Returns the youngest packet with this tag that GRO holds, or NULL. */
-struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
+static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
 {
 	unsigned long buckets = napi->gro_bitmask;
 	struct sk_buff *skb;
@@ -49,7 +47,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	gro = NAPI_GRO_CB(skb);
 	last = gro->last;
 	/* GRO compares more where such a packet is on a slower path. */
-	if (skb->slow_gro || skb_vlan_tag_present(skb) || skb_zcopy(skb) ||
+	if ((gro->is_flist && skb->ip_summed == CHECKSUM_PARTIAL) || skb->slow_gro || skb_vlan_tag_present(skb) || skb_zcopy(skb) ||
 	    skb_metadata_len(skb))
 		return false;
 
@@ -136,12 +134,10 @@ bool mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int n
 	skb->csum_level = held->csum_level;
 	skb->next = NULL;
 	skb_pull(skb, payload_at - data_at);
-	if (gro->last == held) {
+	if (gro->last == held)
 		skb_shinfo(held)->frag_list = skb;
-		mflow_list_note(held);
-	} else {
+	else
 		gro->last->next = skb;
-	}
 	gro->last = skb;
 	gro->count++;
 	gro->ip_fixedid = fixed_id;

@@ -8,11 +8,7 @@
 #include <linux/types.h>
 
 struct mflow_worker;
-struct napi_struct;
 struct sk_buff;
-
-/* mflow_join.c */
-struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag);
 
 /* mflow_datagrams.c */
 bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb);

@@ -180,6 +180,7 @@ pub struct mflow_ops {
     pub drain: Option<unsafe extern "C" fn(*mut sock) -> bool>,
     pub hand_on:
         Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *mut sk_buff, c_uint) -> bool>,
+    pub list_begins: Option<unsafe extern "C" fn(*mut sk_buff)>,
     pub list_ends: Option<unsafe extern "C" fn(*mut sk_buff)>,
     pub is_merged: Option<unsafe extern "C" fn(*mut sock) -> bool>,
 }

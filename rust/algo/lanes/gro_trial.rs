@@ -33,6 +33,9 @@ struct FlowTrial {
     // Whether datagrams of this batch go on in lists; of no meaning before its first packet.
     has_begun: bool,
     lists: bool,
+    // Whether this batch has had requests, and whether any of them has joined a packet.
+    had_request: bool,
+    had_join: bool,
 }
 
 impl Default for GroTrial {
@@ -71,6 +74,23 @@ impl GroTrial {
             (flow.has_begun, flow.lists) = (true, wanted());
         }
         flow.lists
+    }
+
+    /// Notes whether a request of the slot has joined a packet that GRO holds.
+    #[inline]
+    pub fn note_request(&mut self, slot: usize, joined: bool) {
+        let flow = self.flow(slot);
+        flow.had_request = true;
+        flow.had_join |= joined;
+    }
+
+    /// Returns whether any request of the slot's batch, which is over, has joined a packet; nothing if there was no request.
+    #[inline]
+    pub fn end_requests(&mut self, slot: usize) -> Option<bool> {
+        let flow = self.flow(slot);
+        let (had_request, had_join) = (flow.had_request, flow.had_join);
+        (flow.had_request, flow.had_join) = (false, false);
+        had_request.then_some(had_join)
     }
 
     /// Notes what GRO did with a packet of the slot.

@@ -125,7 +125,9 @@ impl BuildCpu {
             let before = work;
             let most = budget.min(work + ITEMS_AT_ONCE);
             let mut bytes = Bytes::default();
-            let mut build = |tag, request: &Request| {
+            let mut build = |tag: Tag, request: &Request| {
+                // What this CPU has built joins nothing.
+                pool::slots().slot(tag.slot()).note_joining(false);
                 // SAFETY: The ring gives out requests that were filled, each of them once.
                 let (request_bytes, packet) =
                     unsafe { (request.memory_bytes(), worker.build(request)) };

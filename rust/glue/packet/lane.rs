@@ -368,6 +368,7 @@ impl Lane {
                         bytes += u64::from(request.memory_bytes());
                         let joiner = &mut *self.joiner.get();
                         let continued = joiner.join(worker, tag, request, joins);
+                        (*self.gro.get()).note_request(tag.slot(), continued != Continued::No);
                         if continued == Continued::Hung {
                             return Made::Joined(tag);
                         }
@@ -424,14 +425,17 @@ impl Lane {
                     // SAFETY: We are in the poll.
                     unsafe { self.flush(slots, worker) };
                     unflushed = false;
+                    let slot = slots.slot(tag.slot());
                     // SAFETY: We are in the poll, and not in a call of the stack.
-                    let joins = unsafe { (*self.gro.get()).end_batch(tag.slot()) };
-                    if let Some(joins) = joins {
-                        slots.slot(tag.slot()).note_gro(joins);
+                    let (requests_join, gro_joins) = unsafe {
+                        let gro = &mut *self.gro.get();
+                        (gro.end_requests(tag.slot()), gro.end_batch(tag.slot()))
+                    };
+                    if let Some(join) = requests_join {
+                        slot.note_joining(join);
                     }
-                    // SAFETY: As above.
-                    if let Some(join) = unsafe { (*self.joiner.get()).end_batch() } {
-                        slots.slot(tag.slot()).note_joining(join);
+                    if let Some(joins) = gro_joins {
+                        slot.note_gro(joins);
                     }
                     if way::RUNS_TO_COMPLETION {
                         complete(slots, tag);

@@ -15,13 +15,15 @@ use kernel::init::Zeroable;
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 enum Knowledge {
-    /// No packet onto which frames can be hung.
+    /// No packet.
     #[default]
     Nothing = 0,
     /// It has got a packet since it was asked.
     Stale = 1,
     /// The packet that the template is of.
     Template = 2,
+    /// No packet with the joiner's tag that a frame can join.
+    Unsuited = 3,
 }
 
 /// The place of a request beside what GRO holds.
@@ -40,15 +42,12 @@ pub(crate) enum Continued {
 /// INVARIANT: with [`Knowledge::Template`], GRO still holds `held`, whose tag is `tag`.
 pub(crate) struct Joiner {
     knowledge: Knowledge,
-    // Requests of the batch so far, and those of them that have joined.
-    requests: u32,
-    joined: u32,
     tag: Tag,
     held: *mut ffi::sk_buff,
     template: Template,
 }
 
-// SAFETY: Zeros are `Knowledge::Nothing`, zeros, no tag, a null pointer, and a template of numbers and `false`.
+// SAFETY: Zeros are `Knowledge::Nothing`, no tag, a null pointer, and a template of numbers and `false`.
 unsafe impl Zeroable for Joiner {}
 
 impl Joiner {
@@ -76,14 +75,22 @@ impl Joiner {
         request: &Request,
         is_on: bool,
     ) -> Continued {
-        self.requests += 1;
         if !way::JOINS || !is_on {
             return Continued::No;
         }
+        match self.knowledge {
+            Knowledge::Nothing => return Continued::No,
+            Knowledge::Unsuited if self.tag == tag => return Continued::No,
+            Knowledge::Template if self.tag == tag => {}
+            // SAFETY: By the contract.
+            Knowledge::Stale | Knowledge::Template | Knowledge::Unsuited => unsafe {
+                if !self.look_up(worker, tag) {
+                    return Continued::No;
+                }
+            },
+        }
         // SAFETY: By the contract.
-        let continued = unsafe { self.continued(worker, tag, request) };
-        self.joined += u32::from(continued != Continued::No);
-        continued
+        unsafe { self.continued(request) }
     }
 
     /// Puts the packet of a request behind the list that it continues; gives it back if it cannot be there.
@@ -111,29 +118,11 @@ impl Joiner {
         Err(packet)
     }
 
-    /// Notes the end of a batch. Returns whether frames of it have joined; nothing if it has had too few requests to tell.
-    #[inline]
-    pub(crate) fn end_batch(&mut self) -> Option<bool> {
-        let (requests, joined) = (self.requests, self.joined);
-        (self.requests, self.joined) = (0, 0);
-        (requests >= 2).then_some(joined > 0)
-    }
-
-    /// Does what [`join`](Self::join) does, without counting.
+    /// Finds out whether the frame of a request continues the packet that the template is of.
     ///
-    /// # Safety: as for [`join`](Self::join).
+    /// # Safety: as for [`join`](Self::join), with the tag of the template.
     #[inline]
-    unsafe fn continued(&mut self, worker: Polling<'_>, tag: Tag, request: &Request) -> Continued {
-        match self.knowledge {
-            Knowledge::Nothing => return Continued::No,
-            Knowledge::Template if self.tag == tag => {}
-            // SAFETY: By the contract.
-            Knowledge::Stale | Knowledge::Template => unsafe {
-                if !self.look_up(worker, tag) {
-                    return Continued::No;
-                }
-            },
-        }
+    unsafe fn continued(&mut self, request: &Request) -> Continued {
         // SAFETY: Zeros are a valid value of numbers and pointers.
         let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
         let is_list = self.template.is_list();
@@ -186,7 +175,7 @@ impl Joiner {
     /// # Safety: as for [`join`](Self::join).
     #[inline(never)]
     unsafe fn look_up(&mut self, worker: Polling<'_>, tag: Tag) -> bool {
-        self.knowledge = Knowledge::Nothing;
+        (self.knowledge, self.tag) = (Knowledge::Unsuited, tag);
         let Some(held) = worker.held(tag) else {
             return false;
         };
@@ -217,7 +206,6 @@ impl Joiner {
         }
         // INVARIANT: GRO holds the packet, and what it gets or lets go is noted.
         self.held = held.skb;
-        self.tag = tag;
         self.knowledge = Knowledge::Template;
         true
     }

@@ -183,6 +183,7 @@ impl<H: Handlers> Hooks<H> {
         copied: Some(Self::copied),
         drain: Some(Self::drain),
         hand_on: Some(Self::hand_on),
+        list_begins: way::LIST_BEGINS,
         list_ends: way::LIST_ENDS,
         is_merged: Some(Self::is_merged),
     };

@@ -13,8 +13,8 @@ use core::ffi::c_void;
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use kernel::bindings::{
-    bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_end, mflow_probe_note, mflow_probe_suits_lists,
-    mflow_set_enabled, skb_shared_info,
+    bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_begin, mflow_list_at_end, mflow_probe_note,
+    mflow_probe_suits_lists, mflow_set_enabled, skb_shared_info,
 };
 use kernel::error::Result;
 
@@ -63,6 +63,10 @@ pub(super) unsafe fn switch_off(_is_drained: bool) {
     // SAFETY: By the contract.
     unsafe { mflow_set_enabled(false) };
 }
+
+/// The function that is called where a list of datagrams begins.
+pub(super) const LIST_BEGINS: Option<unsafe extern "C" fn(*mut sk_buff)> =
+    Some(mflow_list_at_begin);
 
 /// The function that is called where a list of datagrams ends.
 pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = Some(mflow_list_at_end);

@@ -75,6 +75,9 @@ pub(super) unsafe fn switch_off(is_drained: bool) {
     unsafe { ffi::mflow_switch_off(is_drained) };
 }
 
+/// There is none: lists begin at a receive handler of ours.
+pub(super) const LIST_BEGINS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
+
 /// There is none: lists end at our hook.
 pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
 

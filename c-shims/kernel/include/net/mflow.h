@@ -186,8 +186,8 @@ struct mflow_port {
  * @hand_on:	an untagged packet that @lane carries has come to the end of a stage
  *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
  *		@skb on true: the module.
- * @list_ends:	a list of datagrams is about to be taken apart at its socket. @skb begins at its
- *		transport header
+ * @list_begins: GRO lets go a list of datagrams
+ * @list_ends:	a list of datagrams is about to be taken apart. @skb begins at its transport header
  * @is_merged:	true if the packets of a split flow are merged for @sk, which is being read, or
  *		come to it from a stage
  *
@@ -213,6 +213,7 @@ struct mflow_ops {
 	bool (*drain)(struct sock *sk);
 	bool (*hand_on)(void *stages, void *lane, struct sk_buff *skb,
 			unsigned int stage);
+	void (*list_begins)(struct sk_buff *skb);
 	void (*list_ends)(struct sk_buff *skb);
 	bool (*is_merged)(struct sock *sk);
 };
@@ -330,6 +331,7 @@ bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb);
 void __mflow_note_unsuited(struct sk_buff *skb, unsigned int path);
 void __mflow_note_copied(struct sk_buff *skb);
 void __mflow_note_passed(struct sk_buff *skb);
+void __mflow_list_begins(struct sk_buff *skb);
 void __mflow_list_ends(struct sk_buff *skb);
 void __mflow_route_use(struct sk_buff *skb, const struct net_device *dev);
 void __mflow_route_note(const struct sk_buff *skb,
@@ -625,10 +627,17 @@ static inline bool mflow_makes_lists(void)
 	return mflow_is_on() && this_cpu_read(mflow_cpu.lane_lists);
 }
 
-/* Before a packet that may be a list of datagrams is taken apart at its socket. */
+/* Behind GRO's work on a list of datagrams. */
+static inline void mflow_list_begins(struct sk_buff *skb)
+{
+	if (mflow_is_split(skb))
+		__mflow_list_begins(skb);
+}
+
+/* Before a list of datagrams is taken apart. Something on its way may have queued it. */
 static inline void mflow_list_ends(struct sk_buff *skb)
 {
-	if (mflow_is_split(skb) && skb_is_gso(skb))
+	if (mflow_is_tagged(skb))
 		__mflow_list_ends(skb);
 }
 

@@ -196,6 +196,7 @@ bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk);
 void mflow_probe_note(const struct sk_buff *skb, unsigned int slot);
 bool mflow_probe_suits_lists(struct sk_buff *skb, const struct sock *sk,
 			     unsigned int slot);
+void mflow_list_at_begin(struct sk_buff *skb);
 void mflow_list_at_end(struct sk_buff *skb);
 
 int mflow_shim_init(void);

@@ -743,6 +743,15 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 	return false;
 }
 
+void __mflow_list_begins(struct sk_buff *skb)
+{
+	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
+
+	if (ops)
+		ops->list_begins(skb);
+}
+EXPORT_SYMBOL_GPL(__mflow_list_begins);
+
 /* Datagrams get what has been written into the headers of the first of their list. */
 void __mflow_list_ends(struct sk_buff *skb)
 {

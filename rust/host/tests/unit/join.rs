@@ -590,7 +590,6 @@ proptest! {
         bits in any::<u8>(),
         good in 0..3_u32,
     ) {
-        run.is_tcp = true;
         run.has_fixed_id = false;
         run.payload = run.payload.max(8);
         let packet = Packet::new(&run);
@@ -601,7 +600,7 @@ proptest! {
         let at = at % (run.payload + 1);
         let at = match at.checked_sub(1) {
             Some(at) => run.header_bytes() + at,
-            None => run.layout().transport_at + 16,
+            None => run.layout().transport_at + checksum_at(&run),
         };
         frame[at] ^= bits;
         let eth_proto = be16(&frame, 12);
@@ -626,10 +625,24 @@ fn ones_sum(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Writes the checksums of TCP, and of the tunnel if it has one.
+/// Returns the place of the checksum in the header of what is inside.
+fn checksum_at(run: &Run) -> usize {
+    if run.is_tcp {
+        16
+    } else {
+        6
+    }
+}
+
+/// Writes the checksums of what is inside, and of the tunnel if it has one.
 fn summed(frame: &mut [u8], run: &Run) {
     let layout = run.layout();
-    write_checksum(frame, layout.network_at, layout.transport_at, 16);
+    write_checksum(
+        frame,
+        layout.network_at,
+        layout.transport_at,
+        checksum_at(run),
+    );
     let has_checksum = run.tunnel.is_some_and(|tunnel| tunnel.has_checksum);
     if let (Some(outer_at), true) = (layout.outer_at, has_checksum) {
         let at = outer_at + if frame[outer_at] >> 4 == 4 { 20 } else { 40 };
