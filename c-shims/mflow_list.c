@@ -55,12 +55,12 @@ static int mflow_list_network_bytes(const struct sk_buff *skb, u8 family)
 	return protocol == IPPROTO_UDP ? bytes : 0;
 }
 
-/* A sum of the head's own datagram, without headers. */
-static __wsum mflow_list_sum(const struct sk_buff *skb)
+/* Returns a sum of the head's own datagram, without headers; never 0, which stands for a list that nobody has noted. */
+static u32 mflow_list_sum(const struct sk_buff *skb)
 {
 	unsigned int bytes = skb_shinfo(skb)->gso_size;
 
-	return skb_checksum(skb, skb_pagelen(skb) - bytes, bytes, 0);
+	return (__force u32)skb_checksum(skb, skb_pagelen(skb) - bytes, bytes, 0) ?: ~0U;
 }
 
 /*
@@ -69,7 +69,7 @@ static __wsum mflow_list_sum(const struct sk_buff *skb)
  */
 void mflow_list_note(struct sk_buff *skb)
 {
-	MFLOW_LIST_SUM(skb_shinfo(skb)->frag_list) = (__force u32)mflow_list_sum(skb);
+	MFLOW_LIST_SUM(skb_shinfo(skb)->frag_list) = mflow_list_sum(skb);
 }
 
 /*
@@ -78,15 +78,15 @@ void mflow_list_note(struct sk_buff *skb)
  */
 bool mflow_list_is_written(const struct sk_buff *skb, u8 family)
 {
-	__wsum noted;
+	u32 noted;
 
 	if (likely(!mflow_was_list(skb)))
 		return false;
 	/* A step that needs all bytes of a packet in one place has put the datagrams together. */
 	if (!skb_has_frag_list(skb) || mflow_list_network_bytes(skb, family) <= 0)
 		return true;
-	noted = (__force __wsum)MFLOW_LIST_SUM(skb_shinfo(skb)->frag_list);
-	return csum_fold(mflow_list_sum(skb)) != csum_fold(noted);
+	noted = MFLOW_LIST_SUM(skb_shinfo(skb)->frag_list);
+	return noted && csum_fold((__force __wsum)mflow_list_sum(skb)) != csum_fold((__force __wsum)noted);
 }
 
 /* The most bytes of headers that a probe may have. */

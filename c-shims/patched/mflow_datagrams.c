@@ -4,6 +4,7 @@
  * apart (udp_rcv_segment()), and each datagram is merged by itself.
  */
 
+#include <linux/ip.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
 #include <linux/skbuff.h>
@@ -62,7 +63,7 @@ bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *
 		return false;
 	}
 	mflow_pass_normal(napi);
-	/* What GRO lets through is gone at once then, before what it holds. */
+	/* At 1, packets that GRO lets through are gone at once, before those that it holds. */
 	if (unlikely(READ_ONCE(net_hotdata.gro_normal_batch) < 2))
 		napi_gro_flush(napi, false);
 	this_cpu_write(mflow_cpu.lane_lists, true);
@@ -73,9 +74,27 @@ bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }
 
+/* Returns the family of the packet's network header. Within a tunnel the packet's protocol may be another one. */
 static u8 mflow_family(const struct sk_buff *skb)
 {
-	return skb->protocol == htons(ETH_P_IPV6) ? NFPROTO_IPV6 : NFPROTO_IPV4;
+	return ip_hdr(skb)->version == 6 ? NFPROTO_IPV6 : NFPROTO_IPV4;
+}
+
+/*
+ * GRO has added the memory of all datagrams to the first, and skb_segment_list() leaves it there, as the sender may have been charged for it:
+ * without such a sender the receiver would be charged twice. What has copied the list may have counted it differently.
+ */
+static void mflow_list_count_memory(struct sk_buff *skb)
+{
+	unsigned int members = 0;
+	struct sk_buff *member;
+
+	if (skb->destructor == sock_wfree || !mflow_is_list(skb))
+		return;
+	skb_walk_frags(skb, member)
+		members += member->truesize;
+	if (members < skb->truesize)
+		skb->truesize -= members;
 }
 
 /* GRO lets go a list, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. */
@@ -93,12 +112,8 @@ void mflow_list_at_end(struct sk_buff *skb)
 {
 	int network_bytes = -skb_network_offset(skb);
 	u8 family = mflow_family(skb);
-	struct sk_buff *member;
 
-	/* GRO has added the memory of all to the first, and skb_segment_list() leaves it there: a socket would be charged twice. */
-	if (mflow_is_list(skb))
-		skb_walk_frags(skb, member)
-			skb->truesize -= member->truesize;
+	mflow_list_count_memory(skb);
 	__skb_push(skb, network_bytes);
 	if (unlikely(mflow_list_is_written(skb, family)))
 		mflow_slot_takes_lists(mflow_tag_get(skb) >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1), false);

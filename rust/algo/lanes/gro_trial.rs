@@ -33,8 +33,8 @@ struct FlowTrial {
     // Whether datagrams of this batch go on in lists; of no meaning before its first packet.
     has_begun: bool,
     lists: bool,
-    // Whether this batch has had requests, and whether any of them has joined a packet.
-    had_request: bool,
+    // Requests of this batch, and whether any of them has joined a packet.
+    requests: u8,
     had_join: bool,
 }
 
@@ -80,17 +80,17 @@ impl GroTrial {
     #[inline]
     pub fn note_request(&mut self, slot: usize, joined: bool) {
         let flow = self.flow(slot);
-        flow.had_request = true;
+        flow.requests = flow.requests.saturating_add(1);
         flow.had_join |= joined;
     }
 
-    /// Returns whether any request of the slot's batch, which is over, has joined a packet; nothing if there was no request.
+    /// Returns whether any request of the slot's batch, which is over, has joined a packet; nothing if there were too few to tell.
     #[inline]
     pub fn end_requests(&mut self, slot: usize) -> Option<bool> {
         let flow = self.flow(slot);
-        let (had_request, had_join) = (flow.had_request, flow.had_join);
-        (flow.had_request, flow.had_join) = (false, false);
-        had_request.then_some(had_join)
+        let (requests, had_join) = (flow.requests, flow.had_join);
+        (flow.requests, flow.had_join) = (0, false);
+        (requests >= 2).then_some(had_join)
     }
 
     /// Notes what GRO did with a packet of the slot.

@@ -144,9 +144,13 @@ fn requests_are_counted_for_each_slot() {
     let mut trial = GroTrial::default();
     trial.note_request(3, false);
     trial.note_request(4, false);
+    trial.note_request(4, false);
+    trial.note_request(5, false);
     trial.note_request(3, true);
     trial.note_request(3, false);
     assert_eq!(trial.end_requests(4), Some(false));
     assert_eq!(trial.end_requests(3), Some(true));
     assert_eq!(trial.end_requests(3), None);
+    // One request has nothing before it.
+    assert_eq!(trial.end_requests(5), None);
 }
