@@ -19,7 +19,7 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, bool
 {
 	gro_result_t result;
 
-	/* What comes from a tap may belong to its sender still: GRO joins packets of one sender only. */
+	/* A packet from a tap may still be its sender's: GRO joins packets of one sender only. */
 	skb_prepare_for_gro(skb);
 	if (lists)
 		return mflow_worker_receive_datagram(worker, skb);
