@@ -7,6 +7,8 @@
  * Changes behind the headers cannot be given to the members, whose bytes are their own. So a flow gets no lists if something on
  * its way changes such bytes. Its probe, which is no list, shows that: it has other bytes at the end of its way than at the
  * beginning. Each list is looked at, too, as the way may have changed since.
+ *
+ * The last functions here keep a datagram that GRO cannot put into a list behind the list that GRO holds.
  */
 
 #include <linux/ip.h>
@@ -20,6 +22,7 @@
 #include <net/mflow.h>
 
 #include "mflow_list.h"
+#include "mflow_versions.h"
 #include "mflow_worker.h"
 
 /* Returns whether @skb is a list of datagrams, or was one until something on its way has put the datagrams together. */
@@ -299,4 +302,33 @@ void mflow_list_follow(struct sk_buff *skb, u8 family)
 			mflow_follow_v6(member, ip, udp, head);
 		mflow_follow_ports(member, udp, head + bytes);
 	}
+}
+
+/* Gives the stack what GRO has let through or let go. */
+void mflow_pass_normal(struct napi_struct *napi)
+{
+	typeof(MFLOW_GRO_OF(napi)) gro = MFLOW_GRO_OF(napi);
+
+	if (!gro->rx_count)
+		return;
+	netif_receive_skb_list(&gro->rx_list);
+	INIT_LIST_HEAD(&gro->rx_list);
+	gro->rx_count = 0;
+}
+
+/* Puts the packet that GRO has let through last behind those that it holds. False: it has left. */
+bool mflow_last_behind_held(struct napi_struct *napi)
+{
+	typeof(MFLOW_GRO_OF(napi)) gro = MFLOW_GRO_OF(napi);
+	struct sk_buff *skb;
+
+	if (!gro->rx_count)
+		return false;
+	skb = list_last_entry(&gro->rx_list, struct sk_buff, list);
+	list_del(&skb->list);
+	gro->rx_count--;
+	napi_gro_flush(napi, false);
+	list_add_tail(&skb->list, &gro->rx_list);
+	gro->rx_count++;
+	return true;
 }

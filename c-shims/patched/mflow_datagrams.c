@@ -18,34 +18,6 @@
 #include "../mflow_worker.h"
 #include "mflow_patched.h"
 
-/* Gives the stack what GRO has let through or let go. */
-static void mflow_pass_normal(struct napi_struct *napi)
-{
-	if (!napi->rx_count)
-		return;
-	netif_receive_skb_list(&napi->rx_list);
-	INIT_LIST_HEAD(&napi->rx_list);
-	napi->rx_count = 0;
-}
-
-/*
- * Puts the packet that GRO has let through last behind those that it holds. It has left already where what GRO has let go in front of it was
- * enough for a batch.
- */
-static void mflow_last_behind_held(struct napi_struct *napi)
-{
-	struct sk_buff *skb;
-
-	if (!napi->rx_count)
-		return;
-	skb = list_last_entry(&napi->rx_list, struct sk_buff, list);
-	list_del(&skb->list);
-	napi->rx_count--;
-	napi_gro_flush(napi, false);
-	list_add_tail(&skb->list, &napi->rx_list);
-	napi->rx_count++;
-}
-
 /*
  * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is empty, or padded) is let
  * through, and would overtake the list that GRO holds of its flow. True: GRO has joined the packet with one before it.
@@ -97,13 +69,18 @@ static void mflow_list_count_memory(struct sk_buff *skb)
 		skb->truesize -= members;
 }
 
-/* GRO lets go a list, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. */
+/*
+ * GRO lets go a list, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. For a list GRO does
+ * not set the place of the transport header in a tunnel, where a device that sends a copy of the list looks for it (qdisc_pkt_len_init()).
+ */
 void mflow_list_at_begin(struct sk_buff *skb)
 {
 	if (skb->ip_summed == CHECKSUM_COMPLETE) {
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
 		skb->csum_level = skb->encapsulation;
 	}
+	if (skb->encapsulation)
+		skb->inner_transport_header = skb->transport_header;
 	mflow_list_note(skb);
 }
 

@@ -16,9 +16,6 @@
 
 #include "../mflow_worker.h"
 
-/* GRO lets a list of datagrams go that has so many: UDP_GRO_CNT_MAX in udp_offload.c. */
-#define MFLOW_LIST_PKTS	64
-
 /* Returns the youngest packet with this tag that GRO holds, or NULL. */
 static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
 {
@@ -47,8 +44,8 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	gro = NAPI_GRO_CB(skb);
 	last = gro->last;
 	/* GRO compares more where such a packet is on a slower path. */
-	if ((gro->is_flist && skb->ip_summed == CHECKSUM_PARTIAL) || skb->slow_gro || skb_vlan_tag_present(skb) || skb_zcopy(skb) ||
-	    skb_metadata_len(skb))
+	if ((gro->is_flist && skb->ip_summed == CHECKSUM_PARTIAL) || skb->slow_gro ||
+	    skb_vlan_tag_present(skb) || skb_zcopy(skb) || skb_metadata_len(skb))
 		return false;
 
 	data_at = skb->data - skb_mac_header(skb);
@@ -64,7 +61,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
 	held->frames = gro->count;
 	/* With the last datagram that fits, GRO would let the list go. */
-	held->room_frames = gro->is_flist ? max(MFLOW_LIST_PKTS - 1 - gro->count, 0) :
+	held->room_frames = gro->is_flist ? MFLOW_LIST_PKTS - min(MFLOW_LIST_PKTS, gro->count + 1U) :
 					    MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
 	held->list = gro->is_flist;
 	held->fixed_id = gro->ip_fixedid;

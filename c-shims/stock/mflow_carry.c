@@ -11,6 +11,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
+#include "../mflow_list.h"
 #include "../mflow_versions.h"
 #include "../mflow_worker.h"
 #include "mflow_stock.h"
@@ -44,35 +45,6 @@ static bool mflow_given(const struct sk_buff *skb)
 	return carried->datagrams & BIT_ULL(slot);
 }
 
-/* Gives the stack what GRO has let through or let go. */
-static void mflow_pass_list(struct napi_struct *napi)
-{
-	typeof(MFLOW_GRO_OF(napi)) gro = MFLOW_GRO_OF(napi);
-
-	if (!gro->rx_count)
-		return;
-	netif_receive_skb_list(&gro->rx_list);
-	INIT_LIST_HEAD(&gro->rx_list);
-	gro->rx_count = 0;
-}
-
-/* Puts the packet that GRO has let through last behind those that it holds. False: it has left. */
-static bool mflow_last_behind_held(struct napi_struct *napi)
-{
-	typeof(MFLOW_GRO_OF(napi)) gro = MFLOW_GRO_OF(napi);
-	struct sk_buff *skb;
-
-	if (!gro->rx_count)
-		return false;
-	skb = list_last_entry(&gro->rx_list, struct sk_buff, list);
-	list_del(&skb->list);
-	gro->rx_count--;
-	napi_gro_flush(napi, false);
-	list_add_tail(&skb->list, &gro->rx_list);
-	gro->rx_count++;
-	return true;
-}
-
 /*
  * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is
  * empty, or padded) is let through, and would overtake the list that GRO holds of its flow.
@@ -87,7 +59,7 @@ static gro_result_t mflow_receive_datagram(struct napi_struct *napi,
 	gro_result_t result;
 	int held;
 
-	mflow_pass_list(napi);
+	mflow_pass_normal(napi);
 	held = beside->count;
 	result = napi_gro_receive(napi, skb);
 	if (result == GRO_NORMAL && !mflow_last_behind_held(napi) && beside->count >= held)
@@ -144,7 +116,7 @@ void mflow_worker_receive_stage(struct mflow_worker *worker,
 void mflow_worker_flush(struct mflow_worker *worker)
 {
 	napi_gro_flush(&worker->napi, false);
-	mflow_pass_list(&worker->napi);
+	mflow_pass_normal(&worker->napi);
 }
 
 /* Carries a packet on from where it was dispatched, on this CPU. */

@@ -72,6 +72,9 @@ struct udp_table;
 #define MFLOW_BUILDER_AF_XDP	3U	/* They belong to a socket of AF_XDP. */
 #define MFLOW_BUILDER_BUFFERS	4U	/* Buffers of a kind that cannot be handed over. */
 
+/* GRO lets a list go that has so many datagrams: UDP_GRO_CNT_MAX, held against this in udp_offload.c. */
+#define MFLOW_LIST_PKTS		64U
+
 /* The answers of a driver about the checksums of a frame. */
 #define MFLOW_SUMS_VERIFIED	0U	/* Some of them are verified, from the outermost one on. */
 #define MFLOW_SUMS_COMPLETE	1U	/* The frame is summed, from the network header on. */
@@ -84,7 +87,7 @@ struct udp_table;
  * @bytes:	length of the frame
  * @memory_bytes: memory that the frame costs (truesize)
  * @recycles:	the page is that of a pool
- * @copies:	a packet of its own would be a copy, or has what a fragment cannot have
+ * @copies:	a packet of its own would be a copy, and cost less memory than the page
  * @sums:	%MFLOW_SUMS_VERIFIED or %MFLOW_SUMS_COMPLETE
  * @sum:	the number of checksums that are verified, or the sum
  * @note:	the driver's

@@ -8,15 +8,16 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
-use etherparse::{IpNumber, NetSlice, SlicedPacket};
+use etherparse::{IpNumber, NetSlice, SlicedPacket, TransportSlice};
 use mflow_protocol::datagram::{self, MIN_BYTES};
+use mflow_protocol::network::VXLAN_PORT;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
 use super::elephant::{Elephant, Fate};
 use super::host::{Host, Rules};
 use super::Case;
-use crate::machine::{clock, cpu};
+use crate::machine::{clock, command, cpu};
 use crate::mflow;
 use crate::network::bpf::{self, Xdp, XdpMode};
 use crate::network::packet_socket::PacketSocket;
@@ -79,7 +80,7 @@ pub(super) fn cases() -> Vec<Case> {
             case(
                 "mirror",
                 "a mirror at the NIC's ingress",
-                "a mirror at the NIC's ingress copies every packet of a split flow once",
+                "a mirror at the NIC's ingress copies every packet of a split flow once, to a device that takes no lists and sums nothing",
                 mirror,
             ),
             case(
@@ -261,6 +262,24 @@ fn has_good_checksum(frame: &[u8]) -> Option<bool> {
     Some(sum == 0xffff)
 }
 
+/// Returns nothing for a frame that is no datagram of a tunnel, or has no checksum in the tunnel's header.
+fn has_good_tunnel_checksum(frame: &[u8]) -> Option<bool> {
+    let packet = SlicedPacket::from_ethernet(frame).ok()?;
+    let Some(TransportSlice::Udp(udp)) = packet.transport else {
+        return None;
+    };
+    let header = udp.to_header();
+    if header.destination_port != VXLAN_PORT || header.checksum == 0 {
+        return None;
+    }
+    let expected = match packet.net? {
+        NetSlice::Ipv4(ip) => header.calc_checksum_ipv4(&ip.header().to_header(), udp.payload()),
+        NetSlice::Ipv6(ip) => header.calc_checksum_ipv6(&ip.header().to_header(), udp.payload()),
+        _ => return None,
+    };
+    Some(expected.is_ok_and(|expected| expected == header.checksum))
+}
+
 fn stamps(host: &Host) -> Result<()> {
     let compared = host.compare(
         Family::V4,
@@ -296,6 +315,8 @@ fn stamps(host: &Host) -> Result<()> {
 fn mirror(host: &Host, inner: Family) -> Result<()> {
     let set_up = || {
         topology::ip(None, "link add queue0 type dummy\nlink set queue0 up")?;
+        // As a NIC that sends lists of datagrams one by one, and sums nothing.
+        command::run("ethtool -K queue0 tx off tx-gso-list off")?;
         topology::tc(
             "qdisc add dev eth0 clsact
              filter add dev eth0 ingress matchall action mirred egress mirror dev queue0",
@@ -306,19 +327,33 @@ fn mirror(host: &Host, inner: Family) -> Result<()> {
             topology::received_pkts("eth0")?,
             topology::sent_pkts("queue0")?,
         );
+        let watcher = PacketSocket::open_here("queue0")?;
+        watcher.make_room(ROOM)?;
         let (arrived, ()) = Elephant::plain(host, inner)?.run(host.datagrams, |_| Ok(()))?;
+        let mut sums = (0, 0);
+        while let Some(frame) = watcher.next()? {
+            match has_good_tunnel_checksum(&frame) {
+                Some(true) => sums.0 += 1,
+                Some(false) => sums.1 += 1,
+                None => {}
+            }
+        }
         let (received, copied) = (
             topology::received_pkts("eth0")?,
             topology::sent_pkts("queue0")?,
         );
-        Ok((arrived, received - before.0, copied - before.1))
+        Ok((arrived, received - before.0, copied - before.1, sums))
     })?;
-    for (enabled, (arrived, received, copied)) in
+    for (enabled, (arrived, received, copied, (good, bad))) in
         [&compared.off, &compared.on].into_iter().enumerate()
     {
         ensure!(
             copied == received,
             "with enabled {enabled} {copied} of {received} packets were mirrored"
+        );
+        ensure!(
+            *bad == 0 && *good >= arrived.sent,
+            "with enabled {enabled} {bad} copies have a wrong checksum in the tunnel's header, and {good} a right one"
         );
         arrived.require_whole()?;
     }
