@@ -33,12 +33,12 @@ const IPV6_OPTIONS: [u8; 3] = [0, 43, 60];
 const IPV6_OPTIONS_UNIT: usize = 8;
 const MOST_OPTIONS: usize = 4;
 /// Version 4, and a header without options: GRO verifies no others.
-const IPV4_START: u8 = 0x45;
+pub(in crate::algo) const IPV4_START: u8 = 0x45;
 /// The more-fragments flag and the fragment offset.
 const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
-const IPV4_ADDRESSES_AT: usize = 12;
-const IPV6_ADDRESSES_AT: usize = 8;
-const UDP_CHECKSUM_AT: usize = 6;
+pub(in crate::algo) const IPV4_ADDRESSES_AT: usize = 12;
+pub(in crate::algo) const IPV6_ADDRESSES_AT: usize = 8;
+pub(in crate::algo) const UDP_CHECKSUM_AT: usize = 6;
 /// The protocol of a frame in Geneve's header (RFC 8926, section 3.4), where it is, and the bits that count its options in words.
 const GENEVE_FRAME: [u8; 2] = [0x65, 0x58];
 const GENEVE_PROTOCOL_AT: usize = 2;
@@ -128,6 +128,12 @@ pub fn good_checksums(
 /// Returns whether bytes and the sum of a pseudo header suit the checksum among the bytes (RFC 1071).
 #[inline]
 pub fn suit_checksum(bytes: &[u8], pseudo: u32) -> bool {
+    fold(word_sum(bytes) + u64::from(pseudo)) == 0xffff
+}
+
+/// Returns the sum of bytes in words as they are in memory, with zeros behind the last byte.
+#[inline]
+pub(in crate::algo) fn word_sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(4);
     let mut last = [0; 4];
     let rest = words.remainder();
@@ -135,11 +141,17 @@ pub fn suit_checksum(bytes: &[u8], pseudo: u32) -> bool {
     last[..rest.len()].copy_from_slice(rest);
     let words = words.filter_map(|word| word.first_chunk());
     // A packet has too few words for the sum to overflow.
-    let sum = words.chain([&last]).fold(u64::from(pseudo), |sum, word| {
-        sum + u64::from(u32::from_ne_bytes(*word))
-    });
-    let fold = |sum: u64| (sum & 0xffff) + (sum >> 16);
-    fold(fold(fold(fold(sum)))) == 0xffff
+    words
+        .chain([&last])
+        .fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)))
+}
+
+/// Returns a sum in ones' complement as one word of a checksum.
+#[inline]
+pub(in crate::algo) fn fold(sum: u64) -> u16 {
+    let once = |sum: u64| (sum & 0xffff) + (sum >> 16);
+    // CAST: four times are enough for 64 bits.
+    once(once(once(once(sum)))) as u16
 }
 
 /// Returns the layer of the network header at a place of the packet; nothing if GRO may know more about it.
@@ -252,7 +264,7 @@ fn behind_options(packet: &[u8], mut at: usize) -> Option<(u8, usize)> {
 
 /// Returns the sum of a pseudo header: addresses, protocol, and the length of what is behind the network header.
 #[inline]
-fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
+pub(in crate::algo) fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
     let words = addresses.chunks_exact(2);
     let addresses: u32 = words
         .map(|word| u32::from(u16::from_ne_bytes([word[0], word[1]])))
@@ -265,7 +277,7 @@ fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
 /// Returns the offset of the Ethernet frame that a datagram at a place of the packet carries, if it looks like one of VXLAN or
 /// Geneve.
 #[inline]
-fn tunnel_frame(packet: &[u8], datagram_at: usize) -> Option<usize> {
+pub(in crate::algo) fn tunnel_frame(packet: &[u8], datagram_at: usize) -> Option<usize> {
     let at = datagram_at + UDP_HEADER_SIZE;
     let tunnel = packet.get(at..)?.first_chunk::<VXLAN_SIZE>()?;
     if tunnel.starts_with(&VXLAN_START) {

@@ -19,7 +19,7 @@ pub const IPPROTO_UDP: u8 = 17;
 pub(in crate::algo) const IPV4_HEADER_SIZE: usize = 20;
 pub(in crate::algo) const UDP_HEADER_SIZE: usize = 8;
 pub(in crate::algo) const TCP_HEADER_SIZE: usize = 20;
-pub(super) const TCP_FLAGS_AT: usize = 13;
+pub(in crate::algo) const TCP_FLAGS_AT: usize = 13;
 
 /// The more-fragments flag and the fragment offset, in the word that holds them. Don't-fragment is not part of it.
 const IPV4_FRAGMENT_MASK: u16 = 0x3fff;

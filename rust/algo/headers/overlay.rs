@@ -15,13 +15,13 @@ use super::flow_key::{
 
 const IPV4_FRAGMENT_OFFSET: u16 = 0x1fff;
 pub(in crate::algo) const IPV6_HEADER_SIZE: usize = 40;
-pub(super) const IPV6_NEXT_HEADER_AT: usize = 6;
+pub(in crate::algo) const IPV6_NEXT_HEADER_AT: usize = 6;
 const IPV6_FRAGMENT_SIZE: usize = 8;
 const IPV6_FRAGMENT_OFFSET: u16 = 0xfff8;
 pub(super) const IPPROTO_FRAGMENT: u8 = 44;
 pub(in crate::algo) const ETHERNET_SIZE: usize = 14;
 pub(in crate::algo) const ETHERNET_TYPE_AT: usize = 12;
-const TCP_DATA_OFFSET_AT: usize = 12;
+pub(in crate::algo) const TCP_DATA_OFFSET_AT: usize = 12;
 /// Flags that say that there is a network identifier, and zeros (RFC 7348, section 5).
 pub(super) const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
 pub(super) const VXLAN_SIZE: usize = 8;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The checksums of a frame, which one pass over its bytes verifies: the tunnel's checksum covers all that TCP's covers.
+//! The checksums of a frame, which one pass over its bytes verifies: the tunnel's checksum covers all that the inner one covers.
 
 use super::template::field;
-use crate::algo::headers::flow_key::IPPROTO_UDP;
-
-const IPV4_ADDRESSES_AT: usize = 12;
-const IPV4_ADDRESSES_BYTES: usize = 8;
-const IPV6_ADDRESSES_AT: usize = 8;
-const IPV6_ADDRESSES_BYTES: usize = 32;
-const UDP_CHECKSUM_AT: usize = 6;
+use crate::algo::headers::checksums::{
+    fold, pseudo_sum, word_sum, IPV4_ADDRESSES_AT, IPV6_ADDRESSES_AT, UDP_CHECKSUM_AT,
+};
+use crate::algo::headers::flow_key::{IPPROTO_UDP, IPV4_HEADER_SIZE};
+use crate::algo::headers::overlay::IPV6_HEADER_SIZE;
 
 /// The sums that are the same in each frame of a held packet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +15,7 @@ pub(super) struct Sums {
     has_tunnel: bool,
     tunnel: TunnelSum,
     transport_at: usize,
-    /// The pseudo header of TCP.
+    /// The pseudo header of the inner transport header.
     pseudo: u32,
 }
 
@@ -27,13 +25,14 @@ struct TunnelSum {
     at: usize,
     has_checksum: bool,
     pseudo: u32,
-    /// The bytes from the datagram's header to TCP's, without the checksum. A header of IPv4 among them sums up to nothing in each frame.
+    /// The bytes from the datagram's header to the inner transport header, without the datagram's checksum. A header of IPv4 among them sums
+    /// up to nothing in each frame.
     headers: u32,
 }
 
 impl Sums {
-    /// Returns the sums of a held packet, whose headers are given. The tunnel has the places of its network
-    /// header and of its datagram; what is inside, the same and its protocol.
+    /// Returns the sums of a held packet, of whose frames each has `frame_bytes`. `tunnel` has the places of the outer network header and of
+    /// the datagram behind it, if there is a tunnel, and the other tuple the inner network header, the header behind it and its protocol.
     pub(super) fn of(
         headers: &[u8],
         tunnel: Option<(usize, usize)>,
@@ -46,18 +45,17 @@ impl Sums {
             None => TunnelSum::default(),
             Some((outer_at, at)) => {
                 let checksum_at = at + UDP_CHECKSUM_AT;
-                let in_front = plain_sum(headers.get(at..checksum_at)?);
-                let behind = plain_sum(headers.get(checksum_at + 2..transport_at)?);
+                let in_front = word_sum(headers.get(at..checksum_at)?);
+                let behind = word_sum(headers.get(checksum_at + 2..transport_at)?);
                 TunnelSum {
                     at,
                     has_checksum,
                     pseudo: pseudo_sum(
-                        headers,
-                        outer_at,
+                        addresses(headers, outer_at)?,
                         IPPROTO_UDP,
                         frame_bytes.checked_sub(at)?,
-                    )?,
-                    headers: in_front + behind,
+                    ),
+                    headers: fold(in_front + behind).into(),
                 }
             }
         };
@@ -66,7 +64,7 @@ impl Sums {
             has_tunnel,
             tunnel,
             transport_at,
-            pseudo: pseudo_sum(headers, network_at, protocol, bytes)?,
+            pseudo: pseudo_sum(addresses(headers, network_at)?, protocol, bytes),
         })
     }
 
@@ -106,35 +104,10 @@ fn is_all_ones(sum: u32, pseudo: u32) -> bool {
     fold(u64::from(sum) + u64::from(pseudo)) == 0xffff
 }
 
-/// Returns a sum as one word.
-#[inline]
-fn fold(sum: u64) -> u16 {
-    let once = |sum: u64| (sum & 0xffff) + (sum >> 16);
-    // CAST: four times are enough for 64 bits.
-    once(once(once(once(sum)))) as u16
-}
-
-/// Returns the sum of an even number of bytes, fewer than those whose words may overflow it.
-fn plain_sum(bytes: &[u8]) -> u32 {
-    let words = bytes.chunks_exact(4);
-    let last = words.remainder().first_chunk::<2>().copied();
-    let sum = words.filter_map(|word| word.first_chunk()).fold(
-        u64::from(u16::from_ne_bytes(last.unwrap_or_default())),
-        |sum, word| sum + u64::from(u32::from_ne_bytes(*word)),
-    );
-    fold(sum).into()
-}
-
-/// Returns the sum of the pseudo header of a network header at a place, for this many bytes behind it.
-fn pseudo_sum(headers: &[u8], at: usize, protocol: u8, bytes: usize) -> Option<u32> {
-    let addresses = match headers.get(at)? >> 4 {
-        4 => headers
-            .get(at + IPV4_ADDRESSES_AT..)?
-            .get(..IPV4_ADDRESSES_BYTES)?,
-        _ => headers
-            .get(at + IPV6_ADDRESSES_AT..)?
-            .get(..IPV6_ADDRESSES_BYTES)?,
-    };
-    let bytes = u16::try_from(bytes).ok()?;
-    Some(plain_sum(addresses) + u32::from(u16::to_be(protocol.into())) + u32::from(bytes.to_be()))
+/// Returns the addresses in the network header at a place.
+fn addresses(headers: &[u8], at: usize) -> Option<&[u8]> {
+    match headers.get(at)? >> 4 {
+        4 => headers.get(at + IPV4_ADDRESSES_AT..at + IPV4_HEADER_SIZE),
+        _ => headers.get(at + IPV6_ADDRESSES_AT..at + IPV6_HEADER_SIZE),
+    }
 }

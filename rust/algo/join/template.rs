@@ -5,16 +5,18 @@
 use super::identifiers::Identifiers;
 use super::sums::Sums;
 use super::{Held, Layout, MOST_HEADER_BYTES};
+use crate::algo::headers::checksums::{tunnel_frame, IPV4_START, UDP_CHECKSUM_AT};
 use crate::algo::headers::flow_key::{
-    ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_HEADER_SIZE,
-    UDP_HEADER_SIZE,
+    ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_FLAGS_AT,
+    TCP_HEADER_SIZE, UDP_HEADER_SIZE,
 };
-use crate::algo::headers::overlay::{ETHERNET_SIZE, ETHERNET_TYPE_AT, IPV6_HEADER_SIZE};
+use crate::algo::headers::overlay::{
+    ETHERNET_SIZE, ETHERNET_TYPE_AT, IPV6_HEADER_SIZE, IPV6_NEXT_HEADER_AT, TCP_DATA_OFFSET_AT,
+};
 
 const WORD_BYTES: usize = 8;
 const WORDS: usize = MOST_HEADER_BYTES / WORD_BYTES;
 
-const IPV4_START: u8 = 0x45;
 const IPV4_LENGTH_AT: usize = 2;
 const IPV4_IDENTIFIER_AT: usize = 4;
 const IPV4_FLAGS_AT: usize = 6;
@@ -23,23 +25,11 @@ const IPV4_CHECKSUM_AT: usize = 10;
 /// Don't-fragment, the only flag that a frame may have here.
 const IPV4_DF: u16 = 0x4000;
 const IPV6_LENGTH_AT: usize = 4;
-const IPV6_NEXT_HEADER_AT: usize = 6;
 const UDP_LENGTH_AT: usize = 4;
-const UDP_CHECKSUM_AT: usize = 6;
 const TCP_SEQUENCE_AT: usize = 4;
-const TCP_DATA_OFFSET_AT: usize = 12;
-const TCP_FLAGS_AT: usize = 13;
 const TCP_CHECKSUM_AT: usize = 16;
 /// ACK, and the echo of congestion (ECE). With each other flag GRO lets go what it holds.
 const TCP_PLAIN_FLAGS: u8 = 0x10 | 0x40;
-
-const VXLAN_SIZE: usize = 8;
-/// The flag of VXLAN, in its second byte, with which GRO changes the checksum (`VXLAN_HF_RCO`).
-const VXLAN_REMOTE_CHECKSUM: u8 = 0x20;
-/// The protocol of a frame in Geneve's header (RFC 8926, section 3.4), and the bits of the first byte that count its options in words.
-const GENEVE_FRAME: u16 = 0x6558;
-const GENEVE_PROTOCOL_AT: usize = 2;
-const GENEVE_OPTION_WORDS: u8 = 0x3f;
 
 /// A header of IPv4 whose identifier goes on from frame to frame.
 #[derive(Clone, Copy, Debug, Default)]
@@ -411,15 +401,6 @@ fn tunnel_checksum(
     if outer.protocol != IPPROTO_UDP || length != frame_bytes.checked_sub(outer.transport_at)? {
         return None;
     }
-    let tunnel_at = outer.transport_at + UDP_HEADER_SIZE;
-    let start = field::<VXLAN_SIZE>(headers, tunnel_at)?;
-    let tunnel_bytes = if be16(start, GENEVE_PROTOCOL_AT)? == GENEVE_FRAME {
-        VXLAN_SIZE + usize::from(start[0] & GENEVE_OPTION_WORDS) * 4
-    } else if start[1] & VXLAN_REMOTE_CHECKSUM == 0 {
-        VXLAN_SIZE
-    } else {
-        return None;
-    };
-    (tunnel_at + tunnel_bytes + ETHERNET_SIZE == network_at)
-        .then(|| udp[UDP_CHECKSUM_AT..] != [0; 2])
+    let frame_at = tunnel_frame(headers, outer.transport_at)?;
+    (frame_at + ETHERNET_SIZE == network_at).then(|| udp[UDP_CHECKSUM_AT..] != [0; 2])
 }

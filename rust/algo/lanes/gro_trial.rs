@@ -2,8 +2,8 @@
 
 //! Trials that show whether GRO is worth its cost: a lane makes them for each flow.
 //!
-//! GRO makes TCP cheap. A datagram in an overlay passes through GRO twice, with a socket look-up each time, and is joined with no
-//! other unless its socket has asked for that: a fifth of a lane's work is for nothing. So a lane whose GRO has joined nothing
+//! GRO makes TCP cheap, and datagrams that go on in lists ([`open_batches`](super::open_batches)). Any other datagram in an overlay passes
+//! through GRO twice, with a socket look-up each time, and is joined with none: a fifth of a lane's work is for nothing. So a lane whose GRO has joined nothing
 //! goes without it for a while, and then tries again. Batches of one packet show nothing, as there is nothing to join. After a
 //! trial of such batches only, the next larger batch is followed by another trial.
 
@@ -30,12 +30,6 @@ struct FlowTrial {
     had_two: bool,
     joined: bool,
     past: bool,
-    // Whether datagrams of this batch go on in lists; of no meaning before its first packet.
-    has_begun: bool,
-    lists: bool,
-    // Requests of this batch, and whether any of them has joined a packet.
-    requests: u8,
-    had_join: bool,
 }
 
 impl Default for GroTrial {
@@ -65,34 +59,6 @@ impl GroTrial {
         flow.past
     }
 
-    /// Returns whether GRO puts datagrams of the slot's batch into lists: what `wanted` says at the first packet of the batch. A datagram
-    /// that goes without would overtake a list that GRO holds of its flow.
-    #[inline]
-    pub fn lists(&mut self, slot: usize, wanted: impl FnOnce() -> bool) -> bool {
-        let flow = self.flow(slot);
-        if !flow.has_begun {
-            (flow.has_begun, flow.lists) = (true, wanted());
-        }
-        flow.lists
-    }
-
-    /// Notes whether a request of the slot has joined a packet that GRO holds.
-    #[inline]
-    pub fn note_request(&mut self, slot: usize, joined: bool) {
-        let flow = self.flow(slot);
-        flow.requests = flow.requests.saturating_add(1);
-        flow.had_join |= joined;
-    }
-
-    /// Returns whether any request of the slot's batch, which is over, has joined a packet; nothing if there were too few to tell.
-    #[inline]
-    pub fn end_requests(&mut self, slot: usize) -> Option<bool> {
-        let flow = self.flow(slot);
-        let (requests, had_join) = (flow.requests, flow.had_join);
-        (flow.requests, flow.had_join) = (0, false);
-        (requests >= 2).then_some(had_join)
-    }
-
     /// Notes what GRO did with a packet of the slot.
     #[inline]
     pub fn note(&mut self, slot: usize, joined: bool) {
@@ -105,7 +71,6 @@ impl GroTrial {
     #[inline]
     pub fn end_batch(&mut self, slot: usize) -> Option<bool> {
         let flow = self.flow(slot);
-        flow.has_begun = false;
         let has_two = flow.pkts.saturating_sub(flow.earlier_pkts) >= 2;
         flow.earlier_pkts = flow.pkts;
         if flow.past {

@@ -13,6 +13,7 @@ use super::{merge_sink, runs};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::knobs::LaneCpus;
 use crate::algo::lanes::gro_trial::GroTrial;
+use crate::algo::lanes::open_batches::OpenBatches;
 use crate::algo::lanes::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use crate::algo::lanes::queue::Packet as _;
 use crate::algo::lanes::ring_bytes::MAX_CPU_RING_BYTES;
@@ -20,7 +21,8 @@ use crate::algo::merge::lane_run::Collector;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, MAX_SLOTS};
-use crate::glue::stack::held::{Continued, Joiner};
+use crate::glue::stack::joiner::{JoinResult, Joiner};
+use crate::glue::stack::request::Request;
 use crate::glue::stack::skb::SkBuff;
 use crate::glue::stack::socket::Socket;
 use crate::glue::stack::way;
@@ -50,13 +52,14 @@ pub(crate) enum Carries {
     Held = 2,
 }
 
-/// The result of a request.
-enum Made {
+/// The packet that a request has become.
+enum RequestResult {
+    /// A packet of its own, for GRO.
     Packet(SkBuff),
-    /// No packet of its own: the frame is part of one with this tag, which GRO holds.
+    /// A part of a packet with this tag, which GRO holds.
     Joined(Tag),
-    /// The driver has dropped the frame, and counted that.
-    Nothing,
+    /// None: the driver has dropped the frame, and counted that.
+    Dropped,
 }
 
 /// The number of budgets of held packets that one poll carries. A poll of the NIC brings one budget, so the ring at home gets
@@ -74,6 +77,7 @@ pub struct Lane {
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
+    batches: UnsafeCell<OpenBatches>,
     joiner: UnsafeCell<Joiner>,
     // Bit `n`: this lane has to merge slot `n` when the call of the stack has returned.
     owes_merge: UnsafeCell<u64>,
@@ -92,8 +96,8 @@ pub struct Lane {
     pub(crate) counters: Counters,
 }
 
-// SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial and a joiner
-// that know nothing, zeros, no tag, a worker that is not started, nothing that builds, `Carries::Batches`, false, and counters of zero.
+// SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial, batches
+// and a joiner that know nothing, zeros, no tag, a worker that is not started, nothing that builds, `Carries::Batches`, false, and counters of zero.
 unsafe impl Zeroable for Lane {}
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
@@ -320,7 +324,7 @@ impl Lane {
         } else {
             let takes_lists = || joins && (!way::JOINS || pool::slots().slot(slot).takes_lists());
             // SAFETY: As above.
-            let lists = unsafe { (*self.gro.get()).lists(slot, takes_lists) };
+            let lists = unsafe { (*self.batches.get()).lists(slot, takes_lists) };
             let joined = worker.receive(packet, lists);
             // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
             unsafe { (*self.joiner.get()).note_received() };
@@ -330,6 +334,42 @@ impl Lane {
             }
         }
         goes_past
+    }
+
+    /// Adds the frame of a request to the packet that GRO holds, or builds a packet of it.
+    ///
+    /// # Safety: in the poll; the request was filled, and nobody uses it any more.
+    #[inline]
+    unsafe fn join_or_build(
+        &self,
+        worker: Polling<'_>,
+        tag: Tag,
+        request: &Request,
+        joins: bool,
+    ) -> RequestResult {
+        // SAFETY: By the contract we are in the poll. Neither a driver that builds a packet nor the joiner calls the stack, which might
+        // come back to these cells.
+        unsafe {
+            let joiner = &mut *self.joiner.get();
+            let result = joiner.join(worker, tag, request, joins);
+            let has_joined = !matches!(result, JoinResult::Alone);
+            (*self.batches.get()).note_request(tag.slot(), has_joined);
+            if let JoinResult::Fragment = result {
+                return RequestResult::Joined(tag);
+            }
+            let Some(mut packet) = worker.build(request) else {
+                joiner.note_received();
+                return RequestResult::Dropped;
+            };
+            packet.set_tag(tag);
+            if let JoinResult::ListMember(joined) = result {
+                return match joiner.append(packet, joined) {
+                    Ok(()) => RequestResult::Joined(tag),
+                    Err(packet) => RequestResult::Packet(packet),
+                };
+            }
+            RequestResult::Packet(packet)
+        }
     }
 
     /// Carries at most `budget` packets; returns how many, or `budget` if it has to be called again.
@@ -362,28 +402,10 @@ impl Lane {
             let consumer = unsafe { (*self.consumer.get()).as_mut() };
             let item = consumer.and_then(|consumer| {
                 consumer.pop(|tag, request| {
-                    // SAFETY: `pop` gives out requests that were filled, each of them once. We are in the poll, and nothing in here
-                    // comes back to the joiner.
+                    // SAFETY: `pop` gives out requests that were filled, each of them once. We are in the poll.
                     unsafe {
                         bytes += u64::from(request.memory_bytes());
-                        let joiner = &mut *self.joiner.get();
-                        let continued = joiner.join(worker, tag, request, joins);
-                        (*self.gro.get()).note_request(tag.slot(), continued != Continued::No);
-                        if continued == Continued::Hung {
-                            return Made::Joined(tag);
-                        }
-                        let Some(mut packet) = worker.build(request) else {
-                            joiner.note_received();
-                            return Made::Nothing;
-                        };
-                        packet.set_tag(tag);
-                        if let Continued::Datagram(joined) = continued {
-                            return match joiner.append(packet, joined) {
-                                Ok(()) => Made::Joined(tag),
-                                Err(packet) => Made::Packet(packet),
-                            };
-                        }
-                        Made::Packet(packet)
+                        self.join_or_build(worker, tag, request, joins)
                     }
                 })
             });
@@ -400,21 +422,21 @@ impl Lane {
                         past_gro_pkts += pkts;
                     }
                 }
-                Some(Item::Built(made)) => {
+                Some(Item::Built(result)) => {
                     work += 1;
                     wire_pkts += 1;
                     unflushed = true;
-                    match made {
+                    match result {
                         // SAFETY: We are in the poll.
-                        Made::Packet(packet) => unsafe {
+                        RequestResult::Packet(packet) => unsafe {
                             past_gro_pkts += u64::from(self.receive(worker, packet, joins));
                         },
-                        Made::Joined(tag) => {
+                        RequestResult::Joined(tag) => {
                             joined_pkts += 1;
                             // SAFETY: We are in the poll.
                             unsafe { (*self.gro.get()).note(tag.slot(), true) };
                         }
-                        Made::Nothing => {}
+                        RequestResult::Dropped => {}
                     }
                 }
                 Some(Item::Nothing) => {
@@ -428,8 +450,10 @@ impl Lane {
                     let slot = slots.slot(tag.slot());
                     // SAFETY: We are in the poll, and not in a call of the stack.
                     let (requests_join, gro_joins) = unsafe {
-                        let gro = &mut *self.gro.get();
-                        (gro.end_requests(tag.slot()), gro.end_batch(tag.slot()))
+                        (
+                            (*self.batches.get()).end(tag.slot()),
+                            (*self.gro.get()).end_batch(tag.slot()),
+                        )
                     };
                     if let Some(join) = requests_join {
                         slot.note_joining(join);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The join of a request with a packet that a worker's GRO holds.
+//! The joiner of a lane: it adds the frames of requests to the packet that the lane's GRO holds.
 
 use super::request::Request;
 use super::skb::SkBuff;
@@ -26,15 +26,15 @@ enum Knowledge {
     Unsuited = 3,
 }
 
-/// The place of a request beside what GRO holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Continued {
-    /// Nothing: the driver builds a packet, which GRO gets.
-    No,
-    /// A fragment of it: there is no packet to build.
-    Hung,
-    /// A datagram for its list.
-    Datagram(Joined),
+/// The result of the attempt to join a request with the packet that GRO holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum JoinResult {
+    /// The frame does not join: the driver builds a packet of it, for GRO.
+    Alone,
+    /// The frame is a fragment of that packet, and the request is used up.
+    Fragment,
+    /// The frame is a datagram for that packet's list, once it is built.
+    ListMember(Joined),
 }
 
 /// The last packet of a lane that GRO holds, with the template of its next frame. Zeros are a joiner that knows of none.
@@ -63,8 +63,8 @@ impl Joiner {
         self.knowledge = Knowledge::Nothing;
     }
 
-    /// Finds out whether the frame of a request with this tag continues what GRO holds. A segment is hung onto that, and the request is
-    /// used up then. A datagram has to be built, and then [appended](Self::append). With `is_on` false no frame continues anything.
+    /// Joins the frame of a request with this tag with the packet that GRO holds, if the frame continues that packet. A datagram has to be
+    /// built, and then [appended](Self::append). With `is_on` false no frame joins.
     ///
     /// # Safety: in the poll, whose GRO has got and let go no packet that was not noted; the request was filled, and is the caller's.
     #[inline]
@@ -74,28 +74,28 @@ impl Joiner {
         tag: Tag,
         request: &Request,
         is_on: bool,
-    ) -> Continued {
+    ) -> JoinResult {
         if !way::JOINS || !is_on {
-            return Continued::No;
+            return JoinResult::Alone;
         }
         match self.knowledge {
-            Knowledge::Nothing => return Continued::No,
-            Knowledge::Unsuited if self.tag == tag => return Continued::No,
+            Knowledge::Nothing => return JoinResult::Alone,
+            Knowledge::Unsuited if self.tag == tag => return JoinResult::Alone,
             Knowledge::Template if self.tag == tag => {}
             // SAFETY: By the contract.
             Knowledge::Stale | Knowledge::Template | Knowledge::Unsuited => unsafe {
                 if !self.look_up(worker, tag) {
-                    return Continued::No;
+                    return JoinResult::Alone;
                 }
             },
         }
         // SAFETY: By the contract.
-        unsafe { self.continued(request) }
+        unsafe { self.join_held(request) }
     }
 
-    /// Puts the packet of a request behind the list that it continues; gives it back if it cannot be there.
+    /// Puts the packet of a request behind the list that the packet continues; gives the packet back if it cannot be there.
     ///
-    /// # Safety: in the poll; it was built of the request for which [`join`](Self::join) has just said so.
+    /// # Safety: in the poll; the packet was built of the request for which [`join`](Self::join) has just returned `joined`.
     #[inline]
     pub(crate) unsafe fn append(&mut self, packet: SkBuff, joined: Joined) -> Result<(), SkBuff> {
         let (network_at, transport_at) = self.template.inner_at();
@@ -118,20 +118,21 @@ impl Joiner {
         Err(packet)
     }
 
-    /// Finds out whether the frame of a request continues the packet that the template is of.
+    /// Joins the frame of a request with the packet that the template is of, if the frame continues that packet.
     ///
     /// # Safety: as for [`join`](Self::join), with the tag of the template.
     #[inline]
-    unsafe fn continued(&mut self, request: &Request) -> Continued {
+    unsafe fn join_held(&mut self, request: &Request) -> JoinResult {
         // SAFETY: Zeros are a valid value of numbers and pointers.
         let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
         let is_list = self.template.is_list();
         // SAFETY: By the contract the request was filled.
         let is_there = unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) };
         if !is_there || (frag.copies != 0 && !is_list) {
-            return Continued::No;
+            return JoinResult::Alone;
         }
-        // SAFETY: The driver says that these bytes are the frame's, which the request keeps. CAST: 32 bits into a usize.
+        // SAFETY: By the contract of `frag` in `struct mflow_request_ops` these bytes are the frame's, and the request keeps them. Nobody
+        // writes them: the device is done with the buffer. CAST: 32 bits into a usize.
         let frame = unsafe { slice::from_raw_parts(frag.data.cast::<u8>(), frag.bytes as usize) };
         let good = match u32::from(frag.sums) {
             kernel::bindings::MFLOW_SUMS_VERIFIED => frag.sum,
@@ -144,10 +145,10 @@ impl Joiner {
             unsafe { ffi::mflow_frag_sum(&frag, at) }
         });
         let Some(joined) = joined else {
-            return Continued::No;
+            return JoinResult::Alone;
         };
         if is_list {
-            return Continued::Datagram(joined);
+            return JoinResult::ListMember(joined);
         }
         // CAST: within the frame.
         let payload_at = joined.payload_at as u32;
@@ -162,15 +163,15 @@ impl Joiner {
             )
         };
         if is_hung {
-            Continued::Hung
+            JoinResult::Fragment
         } else {
             // The template has gone on.
             self.knowledge = Knowledge::Stale;
-            Continued::No
+            JoinResult::Alone
         }
     }
 
-    /// Finds what GRO holds with a tag; returns whether frames can be hung onto it.
+    /// Finds the packet with a tag that GRO holds, and reads its template; returns whether frames can join it.
     ///
     /// # Safety: as for [`join`](Self::join).
     #[inline(never)]

@@ -4,7 +4,7 @@
 //!
 //! Only this folder knows how this kernel gives packets away and takes them back. [`hooks`] is the way in: the code above
 //! implements [`hooks::Handlers`]. The others are the way out: [`skb`] is a packet with its tag, [`request`] one that is not
-//! built yet, [`worker`] builds and carries packets on a lane's CPU, [`held`] adds frames to what its GRO holds, [`deliver`] ends
+//! built yet, [`worker`] builds and carries packets on a lane's CPU, [`joiner`] adds frames to what its GRO holds, [`deliver`] ends
 //! at the sockets, [`device`] ties devices and NAPIs to us.
 //!
 //! Packets and chains of them, requests, tags, CPU numbers, and the opaque handles [`device::Device`], [`device::Napi`] and
@@ -27,5 +27,5 @@ pub mod deliver;
 pub mod device;
 pub mod worker;
 
-pub mod held;
 pub mod hooks;
+pub mod joiner;

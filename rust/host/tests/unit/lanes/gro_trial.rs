@@ -126,31 +126,3 @@ fn single_packets_show_nothing_and_the_next_pair_is_tried() {
     assert_eq!(carry(&mut trial, 0, 32, 2, true), 0);
     assert_eq!(carry(&mut trial, 0, 1_000, 2, true), 0);
 }
-
-/// A datagram that goes without a list would overtake those of its batch that are in one.
-#[test]
-fn lists_are_as_at_the_first_packet_of_a_batch() {
-    let mut trial = GroTrial::default();
-    assert!(trial.lists(3, || true));
-    assert!(trial.lists(3, || false));
-    assert!(!trial.lists(4, || false));
-    trial.end_batch(3);
-    assert!(!trial.lists(3, || false));
-    assert!(!trial.lists(4, || true));
-}
-
-#[test]
-fn requests_are_counted_for_each_slot() {
-    let mut trial = GroTrial::default();
-    trial.note_request(3, false);
-    trial.note_request(4, false);
-    trial.note_request(4, false);
-    trial.note_request(5, false);
-    trial.note_request(3, true);
-    trial.note_request(3, false);
-    assert_eq!(trial.end_requests(4), Some(false));
-    assert_eq!(trial.end_requests(3), Some(true));
-    assert_eq!(trial.end_requests(3), None);
-    // One request has nothing before it.
-    assert_eq!(trial.end_requests(5), None);
-}

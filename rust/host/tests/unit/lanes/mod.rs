@@ -4,4 +4,6 @@
 
 #[cfg(not(miri))]
 mod gro_trial;
+#[cfg(not(miri))]
+mod open_batches;
 mod queue;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The batches that a lane is carrying, one of each slot: what holds for all packets of a batch, and what the batch has shown.
+
+use crate::algo::tag::MAX_SLOTS;
+
+/// The first request of a batch has nothing before it that it could join.
+const TELLING_REQUESTS: u8 = 2;
+
+/// The open batch of each slot. Zeros are batches of which no packet has come.
+pub struct OpenBatches {
+    batches: [OpenBatch; MAX_SLOTS],
+}
+
+#[derive(Clone, Copy, Default)]
+struct OpenBatch {
+    // False before the first packet that GRO gets; `lists` means nothing then.
+    has_begun: bool,
+    lists: bool,
+    requests: u8,
+    joined: bool,
+}
+
+impl Default for OpenBatches {
+    fn default() -> Self {
+        Self {
+            batches: [OpenBatch::default(); MAX_SLOTS],
+        }
+    }
+}
+
+impl OpenBatches {
+    #[inline]
+    fn batch(&mut self, slot: usize) -> &mut OpenBatch {
+        // PANIC: the remainder is below the length.
+        &mut self.batches[slot % MAX_SLOTS]
+    }
+
+    /// Returns whether GRO puts datagrams of the slot's batch into lists: the answer of `wanted` at the first packet. A datagram that goes
+    /// without would overtake a list that GRO holds of its flow.
+    #[inline]
+    pub fn lists(&mut self, slot: usize, wanted: impl FnOnce() -> bool) -> bool {
+        let batch = self.batch(slot);
+        if !batch.has_begun {
+            (batch.has_begun, batch.lists) = (true, wanted());
+        }
+        batch.lists
+    }
+
+    /// Notes whether a request of the slot has joined a packet that GRO holds.
+    #[inline]
+    pub fn note_request(&mut self, slot: usize, joined: bool) {
+        let batch = self.batch(slot);
+        batch.requests = batch.requests.saturating_add(1);
+        batch.joined |= joined;
+    }
+
+    /// Ends the slot's batch. Returns whether any of its requests has joined a packet; nothing if there were too few to tell.
+    #[inline]
+    pub fn end(&mut self, slot: usize) -> Option<bool> {
+        let OpenBatch {
+            requests, joined, ..
+        } = core::mem::take(self.batch(slot));
+        (requests >= TELLING_REQUESTS).then_some(joined)
+    }
+}

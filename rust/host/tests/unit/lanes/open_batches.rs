@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The packets of a batch are treated alike, and each slot's batch by itself.
+
+use mflow_algo::algo::lanes::open_batches::OpenBatches;
+
+/// A datagram that goes without a list would overtake those of its batch that are in one.
+#[test]
+fn lists_are_as_at_the_first_packet_of_a_batch() {
+    let mut batches = OpenBatches::default();
+    assert!(batches.lists(3, || true));
+    assert!(batches.lists(3, || false));
+    assert!(!batches.lists(4, || false));
+    batches.end(3);
+    assert!(!batches.lists(3, || false));
+    assert!(!batches.lists(4, || true));
+}
+
+#[test]
+fn requests_are_counted_for_each_slot() {
+    let mut batches = OpenBatches::default();
+    batches.note_request(3, false);
+    batches.note_request(4, false);
+    batches.note_request(4, false);
+    batches.note_request(5, false);
+    batches.note_request(3, true);
+    batches.note_request(3, false);
+    assert_eq!(batches.end(4), Some(false));
+    assert_eq!(batches.end(3), Some(true));
+    assert_eq!(batches.end(3), None);
+    // One request has nothing before it.
+    assert_eq!(batches.end(5), None);
+}
+
+/// More requests than are counted are many.
+#[test]
+fn many_requests_tell() {
+    let mut batches = OpenBatches::default();
+    for _ in 0..1_000 {
+        batches.note_request(0, false);
+    }
+    assert_eq!(batches.end(0), Some(false));
+}
