@@ -11,7 +11,7 @@ use crate::cases::{Case, Run};
 use crate::machine::{command, proc_net, threads};
 use crate::mflow::{self, Knobs, FASTER_THAN_ANY_PPS};
 use crate::network::nft;
-use crate::network::topology::{Family, CONTAINER};
+use crate::network::topology::{self, Family, CONTAINER};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -26,6 +26,10 @@ const STREAM_BYTES: u64 = 4 << 20;
 const STREAM_CHUNK_BYTES: usize = 16 << 10;
 /// More than the kernel sums as soon as a datagram has come to UDP (`CHECKSUM_BREAK`).
 const SUMMED_LATE_BYTES: usize = 256;
+
+/// The number of packets that GRO lets through before it hands them on, and the kernel's default.
+const NORMAL_BATCH: &str = "net/core/gro_normal_batch";
+const USUAL_NORMAL_BATCH: &str = "8";
 
 /// Connection tracking, which sums what nobody has verified; behind it a rule that no checksum of IPv6 makes up for.
 pub(crate) const HEADER_RULE: &str = "
@@ -60,6 +64,12 @@ pub(crate) fn cases() -> Vec<Case> {
             "with `join` 0 there are no lists, and datagrams go past GRO: in order, and none is late",
             Run::Plain,
             alone,
+        ),
+        Case::of_module(
+            "gro/one-by-one",
+            "where the kernel hands on each packet that GRO lets through at once (gro_normal_batch 1), datagrams keep their order, and none is late",
+            Run::Plain,
+            one_by_one,
         ),
         Case::of_module(
             "gro/stream",
@@ -197,6 +207,16 @@ fn alone(rig: &Rig) -> Result<Outcome> {
         );
         Ok(())
     })
+}
+
+fn one_by_one(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.load.send_at_least(DATAGRAMS);
+    topology::sysctl(NORMAL_BATCH, "1")?;
+    let outcome = rig.strict(&plan, &Knobs::default(), |_| Ok(()));
+    // Also after a failure: it is the same for all cases that follow.
+    topology::sysctl(NORMAL_BATCH, USUAL_NORMAL_BATCH)?;
+    outcome
 }
 
 fn stream(rig: &Rig) -> Result<Outcome> {
