@@ -49,6 +49,9 @@ const ROOM: usize = 16 << 20;
 const PATIENCE: usize = 100;
 /// The time between bursts, for which the stream goes on.
 const BREATH: Duration = Duration::from_millis(5);
+/// The time after which a split has begun. Until then the first packet of each inner flow is a fence, for which others wait, and the first
+/// drawn segment arrives nowhere.
+const START: Duration = Duration::from_millis(200);
 /// The time for which a stream goes on without joins.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -129,6 +132,7 @@ fn drawn(rig: &Rig, inner: Family) -> Result<Outcome> {
         let sender = PacketSocket::open(CLIENT, "vxlan0")?;
         let receiver = PacketSocket::open(CONTAINER, "eth0")?;
         receiver.make_room(ROOM)?;
+        live.flow_for(START)?;
         let before = Stats::read()?.get("joined_pkts")?;
         let mut sent = 0;
         for _ in 0..bursts {
