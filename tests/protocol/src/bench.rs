@@ -88,6 +88,8 @@ pub enum Stack {
 pub struct Tuning {
     /// True if the NIC's GRO puts datagrams into lists, also those that end at no socket of the NIC's namespace.
     pub lists: bool,
+    /// True if the NIC's GRO makes one packet of such datagrams.
+    pub wholes: bool,
     /// The number of CPUs that packet steering on the VXLAN device chooses from.
     pub rps_cpus: usize,
     /// True if packet steering follows the reader (RFS), where the reader's CPU is known.
@@ -229,6 +231,18 @@ pub enum Layout {
     LaneStage,
 }
 
+/// The way in which a reader takes datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Reading {
+    /// One with each system call.
+    One,
+    /// As many as there are with each system call, up to this number (`recvmmsg`).
+    Burst(usize),
+    /// As many as one packet has (`UDP_GRO`).
+    Whole,
+}
+
 /// The traffic of a case, and its sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -239,8 +253,8 @@ pub enum Load {
         flows: u16,
         /// Bytes per datagram.
         bytes: usize,
-        /// The number of datagrams that the reader asks for with one system call.
-        burst: usize,
+        /// The way in which the reader takes them.
+        reading: Reading,
     },
     /// Packets in ready-made frames from outside the guest, as fast as they are forwarded.
     Forwarded {

@@ -74,10 +74,13 @@ pub fn encode(pattern: &Pattern, head: Head, buffer: &mut [u8]) {
 
 /// Returns what the datagram says, or `None` if one bit of it is not as it was sent.
 pub fn decode(bytes: &[u8]) -> Option<Head> {
-    if bytes.len() < MIN_BYTES
-        || usize::from(u16::from_be_bytes(array(bytes, 2))) != bytes.len()
-        || u32::from_be_bytes(array(bytes, 4)) != checksum(bytes)
-    {
+    let head = decode_head(bytes)?;
+    (u32::from_be_bytes(array(bytes, 4)) == checksum(bytes)).then_some(head)
+}
+
+/// Returns what the datagram says, or `None` if its length is not as it was sent. Its other bytes are not verified.
+pub fn decode_head(bytes: &[u8]) -> Option<Head> {
+    if bytes.len() < MIN_BYTES || usize::from(u16::from_be_bytes(array(bytes, 2))) != bytes.len() {
         return None;
     }
     Some(Head {

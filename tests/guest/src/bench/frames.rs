@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::bench::{Case, End, Frames, Outside, Stack, PORT};
+use mflow_protocol::bench::{Case, End, Frames, Outside, Reading, Stack, PORT};
 use mflow_protocol::guest::Message;
 
 use super::sink::Sink;
@@ -26,7 +26,7 @@ pub(super) const CREDIT_PKTS: u64 = 6_144;
 const MOVES_MAX: u32 = 5;
 const STILL: Duration = Duration::from_millis(50);
 
-pub(super) fn measure(case: &Case, flows: u16, bytes: usize, burst: usize) -> Result<End> {
+pub(super) fn measure(case: &Case, flows: u16, bytes: usize, reading: Reading) -> Result<End> {
     let nic_mac = topology::feed_up()?;
     let frames = |credit| {
         Some(Outside::Frames(Frames {
@@ -48,7 +48,7 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize, burst: usize) -> Re
         SocketAddr::from((address, PORT)),
         flows,
         bytes,
-        burst,
+        reading,
     )?;
     let per_datagram = Family::V4.frames(bytes, mtu) as u64;
     let credit = credit_pkts(&case.stack) / per_datagram;

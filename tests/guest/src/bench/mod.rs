@@ -75,8 +75,8 @@ fn measure(case: &Case) -> Result<End> {
         Load::Frames {
             flows,
             bytes,
-            burst,
-        } => frames::measure(case, flows, bytes, burst),
+            reading,
+        } => frames::measure(case, flows, bytes, reading),
         Load::Forwarded { packets, flows } => router::measure(case, packets, flows),
         Load::Stream { bytes } => stream::measure(case, bytes),
         Load::Iperf3 { flows, bytes } => iperf3::measure(case, flows, bytes),

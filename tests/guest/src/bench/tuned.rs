@@ -48,6 +48,9 @@ fn set(tuning: Tuning, device: &str, on: bool) -> Result<()> {
             "ethtool -K {device} rx-gro-list {word} rx-udp-gro-forwarding {word}"
         ))?;
     }
+    if tuning.wholes {
+        command::run(&format!("ethtool -K {device} rx-udp-gro-forwarding {word}"))?;
+    }
     if tuning.follows_reader {
         let entries = if on { FLOW_ENTRIES } else { 0 };
         write(SOCKET_FLOWS, entries.to_string())?;

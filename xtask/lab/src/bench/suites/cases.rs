@@ -3,7 +3,7 @@
 //! The cases of the benchmark: each is measured with every stack that a user could pick instead.
 
 use mflow_protocol::bench::{
-    Build, Falcon, Front, Layout, Load, Scaling, Server, Stack, Transport, Tuning,
+    Build, Falcon, Front, Layout, Load, Reading, Scaling, Server, Stack, Transport, Tuning,
     LOAD_THRESHOLD_PCT,
 };
 
@@ -14,6 +14,8 @@ pub(crate) const BATCH_PKTS: u32 = 256;
 const UDP_CLIENTS: u16 = 3;
 /// The number of datagrams that a reader asks for at once with `recvmmsg`, as DNS servers and QUIC libraries do.
 const BURST: usize = 64;
+/// The size of datagrams that QUIC may begin with on any path (RFC 9000, section 14.1).
+const QUIC_BYTES: usize = 1_200;
 /// The number of CPUs of a pipeline: one for each stage of a flow, and one more for the stages of other flows.
 const FALCON_CPUS: usize = 4;
 /// A larger datagram comes in fragments.
@@ -234,10 +236,20 @@ fn with_host_plus(mut case: Case) -> Case {
 /// Adds modes to a case: Linux as an operator tunes it without the module, by one means each and by those that gain together.
 fn with_tuned_linux(mut case: Case) -> Case {
     let none = Tuning::default();
-    let is_of_datagrams = matches!(case.load, Load::Frames { .. });
-    let lists = Tuning {
-        lists: true,
-        ..none
+    // GRO's lists do nothing for segments, and cost them the look-up of a socket.
+    let (lists, wholes) = match case.load {
+        Load::Frames { reading, .. } => (reading != Reading::Whole, reading == Reading::Whole),
+        _ => (false, false),
+    };
+    let (name, aggregation) = match wholes {
+        true => ("gro-forwarding", Tuning { wholes, ..none }),
+        false => (
+            "gro-list",
+            Tuning {
+                lists: true,
+                ..none
+            },
+        ),
     };
     let steering = Tuning {
         rps_cpus: STEERED_CPUS,
@@ -251,15 +263,15 @@ fn with_tuned_linux(mut case: Case) -> Case {
         threaded: true,
         ..none
     };
-    // Lists do nothing for segments, and cost them the look-up of a socket.
     let together = Tuning {
-        lists: is_of_datagrams,
+        lists,
+        wholes,
         threaded: true,
         ..steering
     };
     case.modes.extend(
         [
-            ("gro-list", lists),
+            (name, aggregation),
             ("rfs", follows_reader),
             ("threaded", threaded),
             ("tuned", together),
@@ -293,11 +305,11 @@ fn case(name: impl Into<String>, load: Load, modes: Vec<Mode>) -> Case {
 
 /// Datagrams that a reader takes one at a time.
 fn frames(flows: u16, bytes: usize) -> Load {
-    let burst = 1;
+    let reading = Reading::One;
     Load::Frames {
         flows,
         bytes,
-        burst,
+        reading,
     }
 }
 
@@ -315,9 +327,19 @@ fn udp_bursts(bytes: usize) -> Case {
     let load = Load::Frames {
         flows: UDP_CLIENTS,
         bytes,
-        burst: BURST,
+        reading: Reading::Burst(BURST),
     };
     case(format!("udp-{bytes}-recvmmsg"), load, stacks(&[2, 4, 8]))
+}
+
+/// A reader that takes many datagrams as one, as QUIC servers and WireGuard's in user space do.
+fn udp_wholes(bytes: usize) -> Case {
+    let load = Load::Frames {
+        flows: UDP_CLIENTS,
+        bytes,
+        reading: Reading::Whole,
+    };
+    case(format!("udp-{bytes}-gro"), load, stacks(&[1, 2, 4, 8]))
 }
 
 fn tcp(bytes: usize) -> Case {
@@ -420,6 +442,7 @@ pub(crate) fn all(suite: Suite) -> Vec<Case> {
     match suite {
         Suite::Quick => vec![
             with_tuned_linux(udp(16)),
+            with_tuned_linux(udp_wholes(QUIC_BYTES)),
             udp(65_507),
             tcp(65_536),
             latency_udp(16),
@@ -431,6 +454,7 @@ pub(crate) fn all(suite: Suite) -> Vec<Case> {
                     with_device_scaling(with_tuned_linux(udp(16))),
                 )))),
                 udp_bursts(16),
+                with_tuned_linux(udp_wholes(QUIC_BYTES)),
                 udp(1_024),
                 udp(4_096),
                 with_lanes_by_need(with_builders(with_tuned_linux(udp(65_507)))),

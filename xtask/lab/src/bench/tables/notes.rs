@@ -126,7 +126,7 @@ mod tests {
         let frames = order(Load::Frames {
             flows: 3,
             bytes: 16,
-            burst: 1,
+            reading: protocol::Reading::One,
         });
         assert_eq!(of(&frames, 0.05, true), None);
         assert!(of(&frames, 0.051, true).is_some_and(|note| note.contains("the host was busy")));
@@ -146,7 +146,7 @@ mod tests {
         let frames = Load::Frames {
             flows: 3,
             bytes: 16,
-            burst: 1,
+            reading: protocol::Reading::One,
         };
         for outside in [frames, Load::Stream { bytes: 16 }] {
             let note = of(&order(outside), 0.0, false);
