@@ -14,15 +14,15 @@
 /* Packets that go on together past GRO: as many as GRO hands on at once. */
 #define MFLOW_PAST_GRO	8
 
-/* True: GRO has joined the packet with one before it. @lists: datagrams go on in lists. */
-bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, bool lists)
+/* True: GRO has joined the packet with one before it. @form: the form in which datagrams go on (%MFLOW_FORM_SINGLE, ...). */
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsigned int form)
 {
 	gro_result_t result;
 
 	/* A packet from a tap may still be its sender's: GRO joins packets of one sender only. */
 	skb_prepare_for_gro(skb);
-	if (lists)
-		return mflow_worker_receive_datagram(worker, skb);
+	if (form != MFLOW_FORM_SINGLE)
+		return mflow_worker_receive_datagram(worker, skb, form);
 	result = napi_gro_receive(&worker->napi, skb);
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }

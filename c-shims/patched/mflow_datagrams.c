@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Datagrams of a lane in lists: GRO makes one packet of many, which pass the rest of the way together. At the socket the list is taken
- * apart (udp_rcv_segment()), and each datagram is merged by itself.
+ * Datagrams of a lane in lists: GRO makes one packet of many, which pass the rest of the way together. A list has one of two forms:
+ *
+ * - A list of packets. At the socket the list is taken apart (udp_rcv_segment()), and each datagram is merged by itself.
+ * - One packet whole, with the payload of all datagrams behind the headers of the first. A socket with UDP_GRO reads it as it is.
+ *
+ * The first list that comes to a socket shows which of them the socket takes.
  */
 
 #include <linux/ip.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
 #include <linux/skbuff.h>
+#include <linux/udp.h>
+#include <net/checksum.h>
 #include <net/gro.h>
 #include <net/hotdata.h>
 #include <net/mflow.h>
@@ -22,7 +28,8 @@
  * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is empty, or padded) is let
  * through, and would overtake the list that GRO holds of its flow. True: GRO has joined the packet with one before it.
  */
-bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb)
+bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb,
+				   unsigned int form)
 {
 	struct napi_struct *napi = &worker->napi;
 	gro_result_t result;
@@ -38,9 +45,9 @@ bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *
 	/* At 1, packets that GRO lets through are gone at once, before those that it holds. */
 	if (unlikely(READ_ONCE(net_hotdata.gro_normal_batch) < 2))
 		napi_gro_flush(napi, false);
-	this_cpu_write(mflow_cpu.lane_lists, true);
+	this_cpu_write(mflow_cpu.lane_form, form);
 	result = napi_gro_receive(napi, skb);
-	this_cpu_write(mflow_cpu.lane_lists, false);
+	this_cpu_write(mflow_cpu.lane_form, MFLOW_FORM_SINGLE);
 	if (result == GRO_NORMAL)
 		mflow_last_behind_held(napi);
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
@@ -69,11 +76,40 @@ static void mflow_list_count_memory(struct sk_buff *skb)
 		skb->truesize -= members;
 }
 
+static unsigned int mflow_list_slot(const struct sk_buff *skb)
+{
+	return mflow_tag_get(skb) >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1);
+}
+
+/* Returns a sum of the first datagram of a whole, whose payload is here; never 0, which stands for a whole that nobody has noted. */
+static u32 mflow_whole_sum(const struct sk_buff *skb, unsigned int payload_at)
+{
+	return (__force u32)skb_checksum(skb, payload_at, skb_shinfo(skb)->gso_size, 0) ?: ~0U;
+}
+
+/* GRO lets go a whole. The sum of its first datagram is kept in a field that only packets with a sender's timestamp use. */
+static void mflow_whole_note(struct sk_buff *skb)
+{
+	unsigned int payload_at = skb_checksum_start_offset(skb) + sizeof(struct udphdr);
+
+	if (!skb_shinfo(skb)->tx_flags)
+		skb_shinfo(skb)->tskey = mflow_whole_sum(skb, payload_at);
+}
+
+/* Returns whether the payload of a whole, which begins at its transport header, has been written to. */
+static bool mflow_whole_is_written(const struct sk_buff *skb)
+{
+	u32 noted = skb_shinfo(skb)->tx_flags ? 0 : skb_shinfo(skb)->tskey;
+
+	return noted && csum_fold((__force __wsum)noted) !=
+			csum_fold((__force __wsum)mflow_whole_sum(skb, sizeof(struct udphdr)));
+}
+
 /*
- * GRO lets go a list, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. For a list GRO does
+ * GRO lets go a list of packets, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. For a list GRO does
  * not set the place of the transport header in a tunnel, where a device that sends a copy of the list looks for it (qdisc_pkt_len_init()).
  */
-void mflow_list_at_begin(struct sk_buff *skb)
+static void mflow_packets_at_begin(struct sk_buff *skb)
 {
 	if (skb->ip_summed == CHECKSUM_COMPLETE) {
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
@@ -84,7 +120,16 @@ void mflow_list_at_begin(struct sk_buff *skb)
 	mflow_list_note(skb);
 }
 
-/* A list is taken apart next, and begins at its transport header. */
+/* GRO lets go a list. */
+void mflow_list_at_begin(struct sk_buff *skb)
+{
+	if (mflow_is_list(skb))
+		mflow_packets_at_begin(skb);
+	else
+		mflow_whole_note(skb);
+}
+
+/* A list of packets is taken apart next, and begins at its transport header. */
 void mflow_list_at_end(struct sk_buff *skb)
 {
 	int network_bytes = -skb_network_offset(skb);
@@ -93,9 +138,24 @@ void mflow_list_at_end(struct sk_buff *skb)
 	mflow_list_count_memory(skb);
 	__skb_push(skb, network_bytes);
 	if (unlikely(mflow_list_is_written(skb, family)))
-		mflow_slot_takes_lists(mflow_tag_get(skb) >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1), false);
+		mflow_slot_takes_lists(mflow_list_slot(skb), false);
 	mflow_list_follow(skb, family);
 	__skb_pull(skb, network_bytes);
+}
+
+/* A list has come to a socket, and begins at its transport header. A tunnel's header may still be in front of the datagrams'. */
+void mflow_list_at_socket(const struct sock *sk, struct sk_buff *skb)
+{
+	bool is_whole = !(skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST);
+	/* A tunnel's socket has a list without the tunnel's header taken apart. */
+	bool takes_whole = udp_test_bit(ACCEPT_L4, sk) && !READ_ONCE(udp_sk(sk)->encap_rcv);
+
+	if (!(skb_shinfo(skb)->gso_type & SKB_GSO_UDP_L4) || skb->encapsulation)
+		return;
+	if (unlikely(is_whole != takes_whole))
+		mflow_slot_takes_whole(mflow_list_slot(skb), takes_whole);
+	if (unlikely(is_whole && mflow_whole_is_written(skb)))
+		mflow_slot_takes_lists(mflow_list_slot(skb), false);
 }
 
 /* A probe has come to its socket, and begins at its transport header. Returns whether datagrams like it may come in lists. */

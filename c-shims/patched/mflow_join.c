@@ -34,8 +34,8 @@ static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
 bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *held)
 {
 	const struct napi_gro_cb *gro;
+	unsigned int data_at, room;
 	const struct sk_buff *last;
-	unsigned int data_at;
 	struct sk_buff *skb;
 
 	skb = mflow_held_find(&worker->napi, tag);
@@ -60,9 +60,11 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	held->limit_bytes = data_at + min(netif_get_gro_max_size(skb->dev, skb), GRO_LEGACY_MAX_SIZE);
 	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
 	held->frames = gro->count;
+	room = gro->is_flist ? MFLOW_LIST_PKTS : MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
 	/* With the last datagram that fits, GRO would let the list go. */
-	held->room_frames = gro->is_flist ? MFLOW_LIST_PKTS - min(MFLOW_LIST_PKTS, gro->count + 1U) :
-					    MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
+	if (gro->proto == IPPROTO_UDP)
+		room = min(room, MFLOW_LIST_PKTS - min(MFLOW_LIST_PKTS, gro->count + 1U));
+	held->room_frames = room;
 	held->list = gro->is_flist;
 	held->fixed_id = gro->ip_fixedid;
 	return true;

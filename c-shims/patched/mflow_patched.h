@@ -11,6 +11,7 @@ struct mflow_worker;
 struct sk_buff;
 
 /* mflow_datagrams.c */
-bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb);
+bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb,
+				   unsigned int form);
 
 #endif /* _MFLOW_PATCHED_H */

@@ -67,8 +67,8 @@ static gro_result_t mflow_receive_datagram(struct napi_struct *napi,
 	return result;
 }
 
-/* True: GRO has joined the packet with one before it. @lists: datagrams may go on in lists. */
-bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, bool lists)
+/* True: GRO has joined the packet with one before it. @form: the form in which datagrams may go on (%MFLOW_FORM_SINGLE, ...). */
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsigned int form)
 {
 	gro_result_t result;
 	bool datagram;
@@ -82,7 +82,7 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, bool
 		mflow_worker_receive_past_gro(worker, skb);
 		return false;
 	}
-	datagram = mflow_given(skb) && lists;
+	datagram = mflow_given(skb) && form != MFLOW_FORM_SINGLE;
 	/* It must not overtake those of its batch that GRO holds at our device. */
 	if (unlikely(!mflow_port_lane_device(skb, datagram)))
 		mflow_worker_flush(worker);

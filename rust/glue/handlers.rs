@@ -213,6 +213,8 @@ impl Handlers for PacketPath {
                 slot.note_probe(tag.batch_bits());
                 // SAFETY: By the contract it comes from the hook of this socket.
                 slot.note_takes_lists(unsafe { packet.suits_lists(socket, tag.slot()) });
+                // The first list shows it.
+                slot.note_takes_whole(false);
                 Some(packet)
             }
             TagKind::None => Some(packet),
@@ -388,6 +390,16 @@ unsafe extern "C" fn mflow_slot_takes_lists(slot: kernel::ffi::c_uint, takes: bo
     pool::slots().slot(slot as usize).note_takes_lists(takes);
 }
 
+/// Notes whether the socket of a slot's datagrams takes a list of them whole.
+///
+/// # Safety: called by C, in any context.
+#[cfg(not(mflow_stock))]
+#[no_mangle]
+unsafe extern "C" fn mflow_slot_takes_whole(slot: kernel::ffi::c_uint, takes: bool) {
+    // CAST: 32 bits into a usize.
+    pool::slots().slot(slot as usize).note_takes_whole(takes);
+}
+
 /// Notes that the path of a slot's packets does not suit: `fault` is one of `MFLOW_PATH_*`. No batch waits for a packet because
 /// of it.
 ///
@@ -422,6 +434,8 @@ unsafe extern "C" fn mflow_packet_verify(skb: *mut kernel::bindings::sk_buff) {
 
 #[cfg(not(mflow_stock))]
 super::ffi::check_export!(mflow_slot_takes_lists);
+#[cfg(not(mflow_stock))]
+super::ffi::check_export!(mflow_slot_takes_whole);
 #[cfg(mflow_stock)]
 super::ffi::check_export!(
     mflow_packet_verify,

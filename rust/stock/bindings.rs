@@ -30,6 +30,9 @@ pub const MFLOW_STAGE_NIC: c_uint = 1;
 pub const MFLOW_STAGE_GRO: c_uint = 2;
 pub const MFLOW_STAGE_TUNNEL: c_uint = 3;
 pub const MFLOW_STAGE_VETH: c_uint = 4;
+pub const MFLOW_FORM_SINGLE: c_uint = 0;
+pub const MFLOW_FORM_LIST: c_uint = 1;
+pub const MFLOW_FORM_WHOLE: c_uint = 2;
 pub const MFLOW_SUMS_VERIFIED: c_uint = 0;
 pub const MFLOW_SUMS_COMPLETE: c_uint = 1;
 pub const MFLOW_BUILDER_UNASKED: c_uint = 0;
@@ -182,6 +185,7 @@ pub struct mflow_ops {
         Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *mut sk_buff, c_uint) -> bool>,
     pub list_begins: Option<unsafe extern "C" fn(*mut sk_buff)>,
     pub list_ends: Option<unsafe extern "C" fn(*mut sk_buff)>,
+    pub list_arrives: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)>,
     pub is_merged: Option<unsafe extern "C" fn(*mut sock) -> bool>,
 }
 
@@ -267,7 +271,7 @@ extern "C" {
         worker: *mut mflow_worker,
         request: *mut mflow_request,
     ) -> *mut sk_buff;
-    pub fn mflow_worker_receive(worker: *mut mflow_worker, skb: *mut sk_buff, lists: bool) -> bool;
+    pub fn mflow_worker_receive(worker: *mut mflow_worker, skb: *mut sk_buff, form: c_uint) -> bool;
     pub fn mflow_worker_receive_past_gro(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_receive_stage(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_set_sums(sums: bool);

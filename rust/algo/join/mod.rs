@@ -4,8 +4,8 @@
 //!
 //! A lane's requests are frames of one flow, one behind the other. To build a packet of each, which GRO takes apart again, is most of a
 //! lane's work. So a lane compares a frame with a [`Template`] of the packet that its GRO holds. If the frame continues that packet, the lane
-//! hangs the frame's payload onto it, and no packet is built. A datagram becomes a packet, as its socket wants one, and goes behind the list
-//! that GRO holds, past the layers of GRO.
+//! hangs the frame's payload onto it, and no packet is built. A datagram becomes a packet if its socket wants one of each
+//! ([`DatagramForm::List`]), and goes behind the list that GRO holds, past the layers of GRO.
 //!
 //! A frame joins only if GRO would have joined the packet that is made of it, and would go on to hold the result: every other frame takes
 //! the way through GRO. The rules are those of `inet_gro_receive()`, `ipv6_gro_receive()`, `udp_gro_receive()`, `tcp_gro_receive()` and
@@ -20,6 +20,19 @@ pub use template::{Joined, Template};
 
 /// Bytes of headers that are compared: two headers of IPv6, those of UDP and of a tunnel with options, two of Ethernet, and TCP.
 pub const MOST_HEADER_BYTES: usize = 192;
+
+/// The form in which datagrams of a lane pass the stack: `MFLOW_FORM_*` in `include/net/mflow.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum DatagramForm {
+    /// Each by itself.
+    #[default]
+    Single = 0,
+    /// In a list of packets, each with its headers.
+    List = 1,
+    /// In one packet with the payload of all, for a socket with `UDP_GRO`.
+    Whole = 2,
+}
 
 /// The places of a packet's headers, from Ethernet's header on, as GRO has found them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +62,8 @@ pub struct Held<'a> {
     pub limit_bytes: u32,
     /// The payload of each frame (`gso_size`).
     pub frame_payload_bytes: u32,
-    /// True if it is a list of datagrams, each of which is a packet of its own. Otherwise it is a run of segments.
+    /// True if it is a list of datagrams, each of which is a packet of its own. Otherwise it is a run of segments, or of datagrams in one
+    /// packet.
     pub is_list: bool,
     /// The rule by which the identifiers of its headers go on.
     pub identifiers: Identifiers,

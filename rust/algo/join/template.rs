@@ -93,6 +93,7 @@ pub struct Template {
     ipv4: [Ipv4; 2],
     nr_ipv4: usize,
     is_list: bool,
+    is_tcp: bool,
     has_tunnel: bool,
     has_tunnel_checksum: bool,
     tunnel_checksum_at: usize,
@@ -136,13 +137,11 @@ impl Template {
             network_at,
             transport_at,
         } = held.layout;
-        let (protocol, transport_bytes) = if held.is_list {
-            (IPPROTO_UDP, UDP_HEADER_SIZE)
-        } else {
-            (
-                IPPROTO_TCP,
-                segment_header_bytes(held.headers, transport_at)?,
-            )
+        let protocol = inner_protocol(held.headers, network_at)?;
+        let transport_bytes = match protocol {
+            IPPROTO_UDP => UDP_HEADER_SIZE,
+            IPPROTO_TCP if !held.is_list => segment_header_bytes(held.headers, transport_at)?,
+            _ => return None,
         };
         let header_bytes = transport_at + transport_bytes;
         let headers = held.headers.get(..header_bytes)?;
@@ -174,13 +173,13 @@ impl Template {
             _ => return None,
         }
         let inner = network(headers, network_at, frame_bytes, false)?;
-        if inner.protocol != protocol || inner.transport_at != transport_at {
+        if inner.transport_at != transport_at {
             return None;
         }
         self.note_ipv4(&inner)?;
         // CAST: a small number.
         let payload_bytes = held.bytes.checked_sub(header_bytes as u32)?;
-        if held.is_list {
+        if protocol == IPPROTO_UDP {
             if be16(headers, transport_at + UDP_LENGTH_AT)? as usize != frame_bytes - transport_at {
                 return None;
             }
@@ -193,6 +192,7 @@ impl Template {
             self.next_sequence = sequence.wrapping_add(payload_bytes);
         }
         self.is_list = held.is_list;
+        self.is_tcp = protocol == IPPROTO_TCP;
         self.sums = Sums::of(
             headers,
             tunnel,
@@ -231,10 +231,16 @@ impl Template {
         Some(())
     }
 
-    /// Returns whether it is that of a list of datagrams.
+    /// Returns whether it is that of a list of datagrams, each of which is a packet of its own.
     #[inline]
     pub fn is_list(&self) -> bool {
         self.is_list
+    }
+
+    /// Returns whether a packet that is built of a frame may go behind the held one: datagrams hang there one by one.
+    #[inline]
+    pub fn takes_members(&self) -> bool {
+        !self.is_tcp
     }
 
     /// Returns the place of the network header that ends at a socket, and that of the header behind it.
@@ -270,19 +276,23 @@ impl Template {
             return None;
         }
         let bytes = self.bytes.checked_add(self.frame_payload_bytes)?;
-        if self.is_list {
-            // Without a checksum there are no lists. GRO counts the headers of a datagram that is to be in one.
-            let has_checksum = *field::<2>(frame, self.transport_at + UDP_CHECKSUM_AT)? != [0; 2];
+        // GRO counts the headers of a datagram that is to be in a list, too.
+        let more_bytes = match self.is_list {
             // CAST: within a frame.
-            let whole_bytes = bytes.checked_add((self.header_bytes - ETHERNET_SIZE) as u32)?;
-            if !has_checksum || whole_bytes >= self.limit_bytes {
-                return None;
-            }
-        } else {
+            true => (self.header_bytes - ETHERNET_SIZE) as u32,
+            false => 0,
+        };
+        if bytes.checked_add(more_bytes)? >= self.limit_bytes {
+            return None;
+        }
+        if self.is_tcp {
             let sequence = u32::from_be_bytes(*field(frame, self.transport_at + TCP_SEQUENCE_AT)?);
-            if sequence != self.next_sequence || bytes >= self.limit_bytes {
+            if sequence != self.next_sequence {
                 return None;
             }
+        } else if *field::<2>(frame, self.transport_at + UDP_CHECKSUM_AT)? == [0; 2] {
+            // GRO joins no datagrams without a checksum.
+            return None;
         }
         let mut identifiers = self.identifiers;
         for header in self.ipv4.get(..self.nr_ipv4)? {
@@ -336,6 +346,15 @@ impl Word {
 #[inline]
 pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
+}
+
+/// Returns the protocol behind the network header at a place, which has to be one without options.
+fn inner_protocol(headers: &[u8], at: usize) -> Option<u8> {
+    match be16(headers, at.checked_sub(ETHERNET_SIZE - ETHERNET_TYPE_AT)?)? {
+        ETH_P_IP => headers.get(at + IPV4_PROTOCOL_AT).copied(),
+        ETH_P_IPV6 => headers.get(at + IPV6_NEXT_HEADER_AT).copied(),
+        _ => None,
+    }
 }
 
 /// Returns the bytes of a segment's header, if its flags are those of segments that go on.

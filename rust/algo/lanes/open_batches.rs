@@ -2,6 +2,7 @@
 
 //! The batches that a lane is carrying, one of each slot: what holds for all packets of a batch, and what the batch has shown.
 
+use crate::algo::join::DatagramForm;
 use crate::algo::tag::MAX_SLOTS;
 
 /// The first request of a batch has nothing before it that it could join.
@@ -14,9 +15,9 @@ pub struct OpenBatches {
 
 #[derive(Clone, Copy, Default)]
 struct OpenBatch {
-    // False before the first packet that GRO gets; `lists` means nothing then.
+    // False before the first packet that GRO gets; `form` means nothing then.
     has_begun: bool,
-    lists: bool,
+    form: DatagramForm,
     requests: u8,
     joined: bool,
 }
@@ -36,15 +37,19 @@ impl OpenBatches {
         &mut self.batches[slot % MAX_SLOTS]
     }
 
-    /// Returns whether GRO puts datagrams of the slot's batch into lists: the answer of `wanted` at the first packet. A datagram that goes
-    /// without would overtake a list that GRO holds of its flow.
+    /// Returns the form in which GRO lets datagrams of the slot's batch go on: the answer of `wanted` at the first packet. A datagram that
+    /// goes by itself would overtake a list that GRO holds of its flow.
     #[inline]
-    pub fn lists(&mut self, slot: usize, wanted: impl FnOnce() -> bool) -> bool {
+    pub fn datagram_form(
+        &mut self,
+        slot: usize,
+        wanted: impl FnOnce() -> DatagramForm,
+    ) -> DatagramForm {
         let batch = self.batch(slot);
         if !batch.has_begun {
-            (batch.has_begun, batch.lists) = (true, wanted());
+            (batch.has_begun, batch.form) = (true, wanted());
         }
-        batch.lists
+        batch.form
     }
 
     /// Notes whether a request of the slot has joined a packet that GRO holds.

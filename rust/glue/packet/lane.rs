@@ -11,6 +11,7 @@ use super::lane_progress::LaneProgress;
 use super::pool::{self, Slots};
 use super::{merge_sink, runs};
 use crate::algo::counters::{Counter, Counters};
+use crate::algo::join::DatagramForm;
 use crate::algo::knobs::LaneCpus;
 use crate::algo::lanes::gro_trial::GroTrial;
 use crate::algo::lanes::open_batches::OpenBatches;
@@ -322,10 +323,15 @@ impl Lane {
             packet.pull_overlay_headers();
             worker.receive_past_gro(packet);
         } else {
-            let takes_lists = || joins && (!way::JOINS || pool::slots().slot(slot).takes_lists());
+            let wanted = || match () {
+                () if !joins => DatagramForm::Single,
+                // Our device and our hook say which datagrams suit.
+                () if !way::JOINS => DatagramForm::List,
+                () => pool::slots().slot(slot).datagram_form(),
+            };
             // SAFETY: As above.
-            let lists = unsafe { (*self.batches.get()).lists(slot, takes_lists) };
-            let joined = worker.receive(packet, lists);
+            let form = unsafe { (*self.batches.get()).datagram_form(slot, wanted) };
+            let joined = worker.receive(packet, form);
             // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
             unsafe { (*self.joiner.get()).note_received() };
             if !joins_nothing {
@@ -362,7 +368,7 @@ impl Lane {
                 return RequestResult::Dropped;
             };
             packet.set_tag(tag);
-            if let JoinResult::ListMember(joined) = result {
+            if let JoinResult::Member(joined) = result {
                 return match joiner.append(packet, joined) {
                     Ok(()) => RequestResult::Joined(tag),
                     Err(packet) => RequestResult::Packet(packet),

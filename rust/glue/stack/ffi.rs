@@ -3,6 +3,7 @@
 //! The functions and types that the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
 
 use crate::algo::headers::overlay::OVERLAY_HEADER_BYTES;
+use crate::algo::join::DatagramForm;
 use crate::algo::knobs::DEVICE_NAME_SIZE;
 use crate::algo::merge::slot::PathFault;
 use crate::algo::source::queue_builder::QueueBuilder;
@@ -37,6 +38,9 @@ const _: () = {
     assert!(Stage::Gro as u32 == bindings::MFLOW_STAGE_GRO);
     assert!(Stage::Tunnel as u32 == bindings::MFLOW_STAGE_TUNNEL);
     assert!(Stage::Veth as u32 == bindings::MFLOW_STAGE_VETH);
+    assert!(DatagramForm::Single as u32 == bindings::MFLOW_FORM_SINGLE);
+    assert!(DatagramForm::List as u32 == bindings::MFLOW_FORM_LIST);
+    assert!(DatagramForm::Whole as u32 == bindings::MFLOW_FORM_WHOLE);
     let builders = [
         (QueueBuilder::Unasked, bindings::MFLOW_BUILDER_UNASKED),
         (QueueBuilder::Lane, bindings::MFLOW_BUILDER_LANE),

@@ -185,6 +185,7 @@ impl<H: Handlers> Hooks<H> {
         hand_on: Some(Self::hand_on),
         list_begins: way::LIST_BEGINS,
         list_ends: way::LIST_ENDS,
+        list_arrives: way::LIST_ARRIVES,
         is_merged: Some(Self::is_merged),
     };
 

@@ -33,8 +33,8 @@ pub(crate) enum JoinResult {
     Alone,
     /// The frame is a fragment of that packet, and the request is used up.
     Fragment,
-    /// The frame is a datagram for that packet's list, once it is built.
-    ListMember(Joined),
+    /// The frame is a datagram that goes behind that packet, once it is built.
+    Member(Joined),
 }
 
 /// The last packet of a lane that GRO holds, with the template of its next frame. Zeros are a joiner that knows of none.
@@ -93,7 +93,7 @@ impl Joiner {
         unsafe { self.join_held(request) }
     }
 
-    /// Puts the packet of a request behind the list that the packet continues; gives the packet back if it cannot be there.
+    /// Puts the packet of a request behind the datagrams that the packet continues; gives the packet back if it cannot be there.
     ///
     /// # Safety: in the poll; the packet was built of the request for which [`join`](Self::join) has just returned `joined`.
     #[inline]
@@ -125,10 +125,11 @@ impl Joiner {
     unsafe fn join_held(&mut self, request: &Request) -> JoinResult {
         // SAFETY: Zeros are a valid value of numbers and pointers.
         let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
-        let is_list = self.template.is_list();
         // SAFETY: By the contract the request was filled.
         let is_there = unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) };
-        if !is_there || (frag.copies != 0 && !is_list) {
+        // A packet is built if each datagram is to be one, or if the page costs more than a copy.
+        let builds = self.template.is_list() || frag.copies != 0;
+        if !is_there || (builds && !self.template.takes_members()) {
             return JoinResult::Alone;
         }
         // SAFETY: By the contract of `frag` in `struct mflow_request_ops` these bytes are the frame's, and the request keeps them. Nobody
@@ -147,8 +148,8 @@ impl Joiner {
         let Some(joined) = joined else {
             return JoinResult::Alone;
         };
-        if is_list {
-            return JoinResult::ListMember(joined);
+        if builds {
+            return JoinResult::Member(joined);
         }
         // CAST: within the frame.
         let payload_at = joined.payload_at as u32;

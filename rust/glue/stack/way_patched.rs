@@ -13,7 +13,7 @@ use core::ffi::c_void;
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use kernel::bindings::{
-    bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_begin, mflow_list_at_end, mflow_probe_note,
+    bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_begin, mflow_list_at_end, mflow_list_at_socket, mflow_probe_note,
     mflow_probe_suits_lists, mflow_set_enabled, skb_shared_info,
 };
 use kernel::error::Result;
@@ -68,8 +68,12 @@ pub(super) unsafe fn switch_off(_is_drained: bool) {
 pub(super) const LIST_BEGINS: Option<unsafe extern "C" fn(*mut sk_buff)> =
     Some(mflow_list_at_begin);
 
-/// The function that is called where a list of datagrams ends.
+/// The function that is called where a list of packets is taken apart.
 pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = Some(mflow_list_at_end);
+
+/// The function that is called where a list of datagrams has come to its socket.
+pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> =
+    Some(mflow_list_at_socket);
 
 /// Notes a probe of a slot where it begins its way.
 ///

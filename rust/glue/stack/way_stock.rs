@@ -81,6 +81,9 @@ pub(super) const LIST_BEGINS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
 /// There is none: lists end at our hook.
 pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
 
+/// There is none: no socket sees a list.
+pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> = None;
+
 /// Does nothing: C notes probes where they have left the hold.
 pub(super) unsafe fn note_probe(_skb: NonNull<sk_buff>, _slot: u32) {}
 

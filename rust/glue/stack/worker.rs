@@ -5,6 +5,7 @@
 use super::request::Request;
 use super::skb::SkBuff;
 use super::{ffi, way};
+use crate::algo::join::DatagramForm;
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -129,11 +130,11 @@ impl Polling<'_> {
         unsafe { ffi::mflow_worker_set_sums(sums) };
     }
 
-    /// Gives a packet to GRO; returns whether GRO has joined it with one before it. With `lists` it may be part of a list of datagrams then.
+    /// Gives a packet to GRO; returns whether GRO has joined it with one before it. A datagram goes on in the given form.
     #[inline]
-    pub(crate) fn receive(self, packet: SkBuff, lists: bool) -> bool {
+    pub(crate) fn receive(self, packet: SkBuff, form: DatagramForm) -> bool {
         // SAFETY: By the invariant we are in the worker's poll; the packet is ours to give.
-        unsafe { ffi::mflow_worker_receive(self.worker, packet.into_raw(), lists) }
+        unsafe { ffi::mflow_worker_receive(self.worker, packet.into_raw(), form as u32) }
     }
 
     /// Gives a packet that is not split to GRO, behind all that GRO holds of its flow.

@@ -72,6 +72,11 @@ struct udp_table;
 #define MFLOW_BUILDER_AF_XDP	3U	/* They belong to a socket of AF_XDP. */
 #define MFLOW_BUILDER_BUFFERS	4U	/* Buffers of a kind that cannot be handed over. */
 
+/* The forms in which a lane's datagrams pass the stack. */
+#define MFLOW_FORM_SINGLE	0U
+#define MFLOW_FORM_LIST		1U	/* A list of packets, each a datagram with its headers. */
+#define MFLOW_FORM_WHOLE	2U	/* One packet with the headers of the first, for sockets with UDP_GRO. */
+
 /* GRO lets a list go that has so many datagrams: UDP_GRO_CNT_MAX, held against this in udp_offload.c. */
 #define MFLOW_LIST_PKTS		64U
 
@@ -189,8 +194,9 @@ struct mflow_port {
  * @hand_on:	an untagged packet that @lane carries has come to the end of a stage
  *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
  *		@skb on true: the module.
- * @list_begins: GRO lets go a list of datagrams
- * @list_ends:	a list of datagrams is about to be taken apart. @skb begins at its transport header
+ * @list_begins: GRO lets go a list of datagrams, of either form
+ * @list_ends:	a list of packets is about to be taken apart. @skb begins at its transport header
+ * @list_arrives: a list of datagrams, of either form, has come to a socket. @skb begins at its transport header
  * @is_merged:	true if the packets of a split flow are merged for @sk, which is being read, or
  *		come to it from a stage
  *
@@ -218,6 +224,7 @@ struct mflow_ops {
 			unsigned int stage);
 	void (*list_begins)(struct sk_buff *skb);
 	void (*list_ends)(struct sk_buff *skb);
+	void (*list_arrives)(const struct sock *sk, struct sk_buff *skb);
 	bool (*is_merged)(struct sock *sk);
 };
 
@@ -267,7 +274,7 @@ struct mflow_route6 {
  * @freed_pkts:	packets that were freed here for readers on other CPUs
  * @reader_tick: the tick in which a reader was last looked at here
  * @reader_ticks: the number of ticks in which it was one of a split flow's
- * @lane_lists:	GRO puts datagrams of @lane into lists
+ * @lane_form:	the form that GRO gives to datagrams of @lane (%MFLOW_FORM_SINGLE, ...)
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
@@ -281,7 +288,7 @@ struct mflow_cpu {
 	void		*stages;
 	struct sock	*run_sk;
 	bool		run_ready;
-	bool		lane_lists;
+	u8		lane_form;
 	bool		lane_sums;
 	u64		freed_pkts;
 	u32		reader_tick;
@@ -336,6 +343,7 @@ void __mflow_note_copied(struct sk_buff *skb);
 void __mflow_note_passed(struct sk_buff *skb);
 void __mflow_list_begins(struct sk_buff *skb);
 void __mflow_list_ends(struct sk_buff *skb);
+void __mflow_list_arrives(const struct sock *sk, struct sk_buff *skb);
 void __mflow_route_use(struct sk_buff *skb, const struct net_device *dev);
 void __mflow_route_note(const struct sk_buff *skb,
 			const struct net_device *dev);
@@ -624,24 +632,33 @@ static inline bool mflow_is_lane(void)
 	return mflow_is_on() && this_cpu_read(mflow_cpu.lane);
 }
 
-/* Datagrams that GRO gets now go on in lists: a lane has said so, for the packet that it gives to GRO. */
-static inline bool mflow_makes_lists(void)
+/* The form of the datagram that GRO gets now: a lane has said so, for the packet that it gives to GRO. */
+static inline unsigned int mflow_lane_form(void)
 {
-	return mflow_is_on() && this_cpu_read(mflow_cpu.lane_lists);
+	return mflow_is_on() ? this_cpu_read(mflow_cpu.lane_form) :
+			       MFLOW_FORM_SINGLE;
 }
 
-/* Behind GRO's work on a list of datagrams. */
+/* Behind GRO's work on a list of datagrams, of either form. */
 static inline void mflow_list_begins(struct sk_buff *skb)
 {
 	if (mflow_is_split(skb))
 		__mflow_list_begins(skb);
 }
 
-/* Before a list of datagrams is taken apart. Something on its way may have queued it. */
+/* Before a list of packets is taken apart. Something on its way may have queued it. */
 static inline void mflow_list_ends(struct sk_buff *skb)
 {
 	if (mflow_is_tagged(skb))
 		__mflow_list_ends(skb);
+}
+
+/* Behind a look-up, before the socket takes a packet or has it taken apart. */
+static inline void mflow_list_arrives(const struct sock *sk,
+				      struct sk_buff *skb)
+{
+	if (mflow_is_tagged(skb) && skb_is_gso(skb))
+		__mflow_list_arrives(sk, skb);
 }
 
 /* Before a look-up: the socket that the datagram before it has found in the lane's poll, or NULL. */

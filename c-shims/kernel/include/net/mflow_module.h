@@ -111,7 +111,7 @@ void mflow_worker_kick_on(struct mflow_worker *worker, unsigned int cpu);
 struct sk_buff *mflow_worker_build(struct mflow_worker *worker,
 				   struct mflow_request *request);
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb,
-			  bool lists);
+			  unsigned int form);
 void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb);
 void mflow_worker_receive_stage(struct mflow_worker *worker,
@@ -198,6 +198,7 @@ bool mflow_probe_suits_lists(struct sk_buff *skb, const struct sock *sk,
 			     unsigned int slot);
 void mflow_list_at_begin(struct sk_buff *skb);
 void mflow_list_at_end(struct sk_buff *skb);
+void mflow_list_at_socket(const struct sock *sk, struct sk_buff *skb);
 
 int mflow_shim_init(void);
 void mflow_shim_quiesce(void);
@@ -207,6 +208,7 @@ void mflow_shim_exit(void);
 int mflow_lane_poll(void *lane, int budget);
 int mflow_lane_build(void *lane, int budget);
 void mflow_slot_takes_lists(unsigned int slot, bool takes);
+void mflow_slot_takes_whole(unsigned int slot, bool takes);
 void mflow_deadline_expired(unsigned int slot);
 ssize_t mflow_file_read(unsigned int file, char *text, size_t size);
 int mflow_file_write(unsigned int file, const char *text, size_t len);

@@ -762,6 +762,15 @@ void __mflow_list_ends(struct sk_buff *skb)
 }
 EXPORT_SYMBOL_GPL(__mflow_list_ends);
 
+void __mflow_list_arrives(const struct sock *sk, struct sk_buff *skb)
+{
+	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
+
+	if (ops)
+		ops->list_arrives(sk, skb);
+}
+EXPORT_SYMBOL_GPL(__mflow_list_arrives);
+
 /* TCP takes this packet out of turn; tell the merger, so that nothing waits for it. */
 static void mflow_pass(struct sk_buff *skb)
 {

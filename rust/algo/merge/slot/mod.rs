@@ -23,6 +23,7 @@ mod merger;
 mod window_place;
 
 use crate::algo::counters::{Counter, Counters};
+use crate::algo::join::DatagramForm;
 use crate::algo::lanes::queue::chain::{Chain, ParkedChains};
 use crate::algo::lanes::queue::Packet;
 use crate::algo::parked_amount::Amount;
@@ -136,6 +137,7 @@ pub struct Slot<P: Packet> {
     // Whether GRO joins the flow's packets, as lanes have found last.
     gro_joins: AtomicBool,
     takes_lists: AtomicBool,
+    takes_whole: AtomicBool,
     // A value of `Joining`.
     joining: AtomicU32,
     late: ParkedChains<P>,
@@ -178,6 +180,7 @@ impl<P: Packet> Slot<P> {
             arrived_pkts: AtomicU32::new(0),
             gro_joins: AtomicBool::new(false),
             takes_lists: AtomicBool::new(false),
+            takes_whole: AtomicBool::new(false),
             joining: AtomicU32::new(Joining::Untried as u32),
             late: ParkedChains::new(),
             rest: ParkedChains::new(),
@@ -284,11 +287,23 @@ impl<P: Packet> Slot<P> {
         self.takes_lists.store(takes, Ordering::Relaxed);
     }
 
-    /// Returns whether the flow's packets are datagrams that may pass the stack in lists, as its last probe has found.
+    /// Notes whether the socket takes a list of datagrams whole.
+    pub fn note_takes_whole(&self, takes: bool) {
+        // ORDERING: Relaxed: a hint: a socket that does not take it has it taken apart.
+        self.takes_whole.store(takes, Ordering::Relaxed);
+    }
+
+    /// Returns the form in which the flow's packets, if they are datagrams, pass the stack: as its last probe and its last list have found.
     #[inline]
-    pub fn takes_lists(&self) -> bool {
-        // ORDERING: Relaxed: a hint.
-        self.takes_lists.load(Ordering::Relaxed)
+    pub fn datagram_form(&self) -> DatagramForm {
+        // ORDERING: Relaxed, both: hints.
+        if !self.takes_lists.load(Ordering::Relaxed) {
+            DatagramForm::Single
+        } else if self.takes_whole.load(Ordering::Relaxed) {
+            DatagramForm::Whole
+        } else {
+            DatagramForm::List
+        }
     }
 
     /// Notes whether a lane has joined frames of a batch, instead of building packets of all.

@@ -30,6 +30,8 @@ struct Run {
     tunnel: Option<Tunnel>,
     is_ipv6: bool,
     is_tcp: bool,
+    /// If these are datagrams: GRO makes a list of packets of them, and not one packet.
+    is_list: bool,
     is_atomic: bool,
     has_fixed_id: bool,
     tcp_option_words: u8,
@@ -175,6 +177,7 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
 struct Packet {
     first: Vec<u8>,
     layout: Layout,
+    is_list: bool,
     count: u16,
     payload: u32,
     mss: u32,
@@ -186,6 +189,7 @@ impl Packet {
         Self {
             first: run.frame(0, run.payload),
             layout: run.layout(),
+            is_list: run.is_list && !run.is_tcp,
             count: 1,
             payload: run.payload as u32,
             mss: run.payload as u32,
@@ -198,13 +202,13 @@ impl Packet {
             headers: &self.first[..header_bytes],
             layout: self.layout,
             frames: self.count,
-            // GRO lets a list go with 64 datagrams.
+            // GRO lets datagrams go when there are 64.
             room_frames: if self.first_is_segment(header_bytes) {
                 u16::MAX
             } else {
                 63 - self.count
             },
-            is_list: !self.first_is_segment(header_bytes),
+            is_list: self.is_list,
             bytes: self.payload + header_bytes as u32,
             limit_bytes: MOST_BYTES + ETHERNET as u32,
             frame_payload_bytes: self.mss,
@@ -316,7 +320,7 @@ impl Packet {
         flush |= self.network_flush(frame);
         flush |= len.wrapping_sub(1) >= self.mss;
         flush |= be32(&th2, 4).wrapping_add(self.payload) != be32(th, 4);
-        if flush || ip_flush || !self.skb_gro_receive(len, at + thlen) {
+        if flush || ip_flush || !self.skb_gro_receive(len, at + thlen, 0) {
             return None;
         }
         let flush = len < self.mss || flags & (URG | PSH | RST | SYN | FIN) != 0;
@@ -338,19 +342,18 @@ impl Packet {
         if ulen > be16(&uh2, 4) || self.network_flush(frame) || ip_flush {
             return None;
         }
-        // skb_gro_receive_list(): the datagram with its headers.
-        let in_front = (at + 8 - ETHERNET) as u32;
-        if in_front + self.payload + (frame.len() - ETHERNET) as u32 >= MOST_BYTES {
+        // skb_gro_receive_list() counts the datagram with its headers.
+        let in_front = if self.is_list { at + 8 - ETHERNET } else { 0 };
+        let payload = u32::from(ulen) - 8;
+        if !self.skb_gro_receive(payload, at + 8, in_front as u32) {
             return None;
         }
-        self.count += 1;
-        self.payload += u32::from(ulen) - 8;
         Some(ulen == be16(&uh2, 4) && self.count < 64)
     }
 
-    fn skb_gro_receive(&mut self, len: u32, header_bytes: usize) -> bool {
+    fn skb_gro_receive(&mut self, len: u32, header_bytes: usize, more_bytes: u32) -> bool {
         let in_front = (header_bytes - ETHERNET) as u32;
-        if in_front + self.payload + len >= MOST_BYTES {
+        if in_front + self.payload + len + more_bytes >= MOST_BYTES {
             return false;
         }
         self.count += 1;
@@ -487,18 +490,19 @@ fn tunnels() -> impl Strategy<Value = Tunnel> {
 fn runs() -> impl Strategy<Value = Run> {
     (
         proptest::option::of(tunnels()),
-        any::<[bool; 5]>(),
+        any::<[bool; 6]>(),
         0..4_u8,
         1..1_400_usize,
         any::<(u16, u32)>(),
     )
         .prop_map(
             |(tunnel, bits, tcp_option_words, payload, (first_id, first_sequence))| {
-                let [is_ipv6, is_tcp, is_atomic, has_fixed_id, has_echo] = bits;
+                let [is_ipv6, is_tcp, is_list, is_atomic, has_fixed_id, has_echo] = bits;
                 Run {
                     tunnel,
                     is_ipv6,
                     is_tcp,
+                    is_list,
                     is_atomic,
                     has_fixed_id,
                     tcp_option_words,
@@ -683,6 +687,7 @@ fn most_runs_of_the_test_are_joined() {
         }),
         is_ipv6: false,
         is_tcp: true,
+        is_list: false,
         is_atomic: true,
         has_fixed_id: false,
         tcp_option_words: 3,

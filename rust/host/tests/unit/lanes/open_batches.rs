@@ -2,18 +2,34 @@
 
 //! The packets of a batch are treated alike, and each slot's batch by itself.
 
+use mflow_algo::algo::join::DatagramForm;
 use mflow_algo::algo::lanes::open_batches::OpenBatches;
 
 /// A datagram that goes without a list would overtake those of its batch that are in one.
 #[test]
 fn lists_are_as_at_the_first_packet_of_a_batch() {
     let mut batches = OpenBatches::default();
-    assert!(batches.lists(3, || true));
-    assert!(batches.lists(3, || false));
-    assert!(!batches.lists(4, || false));
+    assert_eq!(
+        batches.datagram_form(3, || DatagramForm::List),
+        DatagramForm::List
+    );
+    assert_eq!(
+        batches.datagram_form(3, || DatagramForm::Whole),
+        DatagramForm::List
+    );
+    assert_eq!(
+        batches.datagram_form(4, || DatagramForm::Single),
+        DatagramForm::Single
+    );
     batches.end(3);
-    assert!(!batches.lists(3, || false));
-    assert!(!batches.lists(4, || true));
+    assert_eq!(
+        batches.datagram_form(3, || DatagramForm::Whole),
+        DatagramForm::Whole
+    );
+    assert_eq!(
+        batches.datagram_form(4, || DatagramForm::List),
+        DatagramForm::Single
+    );
 }
 
 #[test]

@@ -2,16 +2,19 @@
 
 //! Lanes give to GRO what it can join, and nothing else for long. What goes past it has been verified, as with it.
 
-use std::net::Shutdown;
+use std::net::{Shutdown, UdpSocket};
 use std::thread;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::datagram::MIN_BYTES;
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::cases::{Case, Run};
 use crate::machine::{command, proc_net, threads};
 use crate::mflow::{self, Knobs, FASTER_THAN_ANY_PPS};
-use crate::network::nft;
 use crate::network::topology::{self, Family, CONTAINER};
+use crate::network::{netns, nft};
+use crate::traffic::datagrams::receiver::{self, Receiver};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -51,6 +54,28 @@ table inet mflow {
 }
 ";
 
+/// Datagrams that the NIC's driver does not copy.
+const UNCOPIED_BYTES: usize = 512;
+/// The port of a socket without `UDP_GRO`, and a rule that sends datagrams there.
+const PLAIN_PORT: u16 = 5_999;
+const PORT_RULE: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority raw;
+        udp dport 5001 udp dport set 5999
+    }
+}
+";
+/// A rule that writes into the filling of datagrams.
+const BYTES_RULE: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        udp dport 5001 @th,320,32 set 0x6d666c77
+    }
+}
+";
+
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::of_module(
@@ -58,6 +83,30 @@ pub(crate) fn cases() -> Vec<Case> {
             "lanes have GRO put datagrams into lists: in order, and none is late",
             Run::Always,
             datagrams,
+        ),
+        Case::of_module(
+            "gro/whole",
+            "a socket with UDP_GRO gets many datagrams as one: in order, and none is late",
+            Run::Always,
+            |rig| taken_whole(rig, UNCOPIED_BYTES),
+        ),
+        Case::of_module(
+            "gro/whole/small",
+            "a socket with UDP_GRO gets many datagrams as one, of which the NIC's driver makes packets by copying",
+            Run::Plain,
+            |rig| taken_whole(rig, MIN_BYTES),
+        ),
+        Case::of_module(
+            "gro/whole/apart",
+            "datagrams for a socket with UDP_GRO come to one without: in order, and none is late",
+            Run::Always,
+            taken_apart,
+        ),
+        Case::of_module(
+            "gro/whole/bytes",
+            "a rule begins to write into datagrams that a socket gets as one: soon it has written into each of them",
+            Run::Always,
+            written_whole,
         ),
         Case::of_module(
             "gro/alone",
@@ -204,6 +253,86 @@ fn alone(rig: &Rig) -> Result<Outcome> {
             past > all * 3 / 4 && received >= outcome.frames,
             "{past} of {all} datagrams went past GRO, and the container received {} frames as {received} packets",
             outcome.frames
+        );
+        Ok(())
+    })
+}
+
+/// Prepares for datagrams of one flow; returns their plan, and a socket with `UDP_GRO` where they end.
+fn prepare_whole(rig: &Rig, bytes: usize) -> Result<(Plan<Datagrams>, UdpSocket)> {
+    let mut plan = rig.datagrams();
+    plan.flows = 1;
+    plan.load = plan.load.sized(bytes);
+    plan.load.send_at_least(DATAGRAMS);
+    rig.prepare(&plan, &Knobs::default())?;
+    let address = plan.addresses()[0];
+    let socket = netns::within(CONTAINER, || receiver::bind(&address))?;
+    setsockopt(&socket, sockopt::UdpGroSegment, &true).context("UDP_GRO")?;
+    Ok((plan, socket))
+}
+
+/// Returns how many packets sockets of the container have got to read.
+fn read_pkts() -> Result<u64> {
+    proc_net::counter(Some(CONTAINER), "Udp", "InDatagrams")
+}
+
+fn taken_whole(rig: &Rig, bytes: usize) -> Result<Outcome> {
+    let (plan, socket) = prepare_whole(rig, bytes)?;
+    let receiver = Receiver::of(vec![socket], plan.flows, bytes);
+    let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
+        let (arrived, before) = (live.arrivals(), read_pkts()?);
+        live.send_more(DATAGRAMS / 2)?;
+        let read = live.arrivals() - arrived;
+        let pkts = read_pkts()? - before;
+        ensure!(
+            pkts < read * 3 / 4,
+            "{read} datagrams were read as {pkts} packets"
+        );
+        Ok(())
+    })?;
+    outcome.judge(|outcome| rig.require_strict(&plan, &Knobs::default(), outcome))
+}
+
+/// Sends datagrams to another socket from some time on, by a rule that writes their port.
+fn taken_apart(rig: &Rig) -> Result<Outcome> {
+    let (plan, socket) = prepare_whole(rig, UNCOPIED_BYTES)?;
+    let mut address = plan.addresses()[0];
+    address.set_port(PLAIN_PORT);
+    let plain = netns::within(CONTAINER, || receiver::bind(&address))?;
+    let receiver = Receiver::of(vec![socket, plain], plan.flows, UNCOPIED_BYTES);
+    let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
+        live.send_more(DATAGRAMS / 4)?;
+        nft::add(CONTAINER, PORT_RULE)?;
+        let (arrived, before) = (live.arrivals(), read_pkts()?);
+        live.send_more(DATAGRAMS / 2)?;
+        let (arrived, pkts) = (live.arrivals() - arrived, read_pkts()? - before);
+        ensure!(
+            pkts > arrived * 3 / 4,
+            "{arrived} datagrams were read as {pkts} packets by a socket without UDP_GRO"
+        );
+        Ok(())
+    })?;
+    outcome.judge(|outcome| rig.require_strict(&plan, &Knobs::default(), outcome))
+}
+
+/// Writes into the datagrams' bytes from some time on.
+fn written_whole(rig: &Rig) -> Result<Outcome> {
+    let (plan, socket) = prepare_whole(rig, UNCOPIED_BYTES)?;
+    let receiver = Receiver::of(vec![socket], plan.flows, UNCOPIED_BYTES);
+    let (mut sent, mut whole) = (0, 0);
+    let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
+        live.send_more(DATAGRAMS / 4)?;
+        nft::add(CONTAINER, BYTES_RULE)?;
+        live.send_more(DATAGRAMS / 4)?;
+        let before = (live.progress(), live.good());
+        live.send_more(DATAGRAMS / 4)?;
+        (sent, whole) = (live.progress() - before.0, live.good() - before.1);
+        Ok(())
+    })?;
+    outcome.judge(|_| {
+        ensure!(
+            whole == 0,
+            "of {sent} datagrams that were sent later, {whole} lack what the rule writes"
         );
         Ok(())
     })

@@ -29,6 +29,8 @@ use crate::traffic::outcome::Outcome;
 use mflow_protocol::datagram::{self, Head};
 
 const BATCH: usize = 64;
+/// No packet is larger.
+const MOST_WHOLE_BYTES: usize = 1 << 16;
 /// Gaps that a message names.
 const GAPS: usize = 8;
 /// The interval at which the reader looks whether it shall stop.
@@ -52,6 +54,8 @@ struct Shared {
     stop: AtomicBool,
     marked: AtomicBool,
     arrivals: AtomicU64,
+    /// Arrivals that were not corrupt.
+    good: AtomicU64,
     last_arrival_ns: AtomicU64,
     /// The thread that reads, once it runs; 0 before.
     thread: AtomicI32,
@@ -72,7 +76,8 @@ impl Receiver {
         Ok(Self::of(sockets, flows, bytes))
     }
 
-    /// Does the same with sockets of the caller's. Where one of them asks for time stamps of arrival, what they are like is counted.
+    /// Does the same with sockets of the caller's. Where one of them asks for time stamps of arrival, what they are like is counted. One of
+    /// them may take many datagrams as one (`UDP_GRO`).
     pub(crate) fn of(sockets: Vec<UdpSocket>, flows: u16, bytes: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let thread = thread::spawn({
@@ -109,6 +114,11 @@ impl Receiver {
         self.shared.arrivals.load(Ordering::Relaxed)
     }
 
+    /// Returns how many of the arrivals were not corrupt.
+    pub(crate) fn good(&self) -> u64 {
+        self.shared.good.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn last_arrival_ns(&self) -> u64 {
         self.shared.last_arrival_ns.load(Ordering::Relaxed)
     }
@@ -132,8 +142,14 @@ impl Reader<'_> {
         self.shared
             .thread
             .store(gettid().as_raw(), Ordering::Relaxed);
-        let mut buffers = vec![vec![0; bytes]; BATCH];
-        let mut headers = MultiHeaders::preallocate(BATCH, Some(cmsg_space!(TimeSpec)));
+        let mut takes_whole = false;
+        for socket in sockets {
+            takes_whole |= getsockopt(socket, sockopt::UdpGroSegment)?;
+        }
+        let room = if takes_whole { MOST_WHOLE_BYTES } else { bytes };
+        let mut buffers = vec![vec![0; room]; BATCH];
+        let headers = || MultiHeaders::preallocate(BATCH, Some(cmsg_space!(TimeSpec, i32)));
+        let mut kept = headers();
         while !self.shared.stop.load(Ordering::Relaxed) {
             let mut ready: Vec<PollFd<'_>> = sockets
                 .iter()
@@ -151,7 +167,11 @@ impl Reader<'_> {
                 .zip(readable)
                 .filter(|(_, readable)| *readable)
             {
-                self.take(socket, &mut headers, &mut buffers)?;
+                // Headers have room for no more control data than the last messages had, and not each message has some then.
+                if takes_whole {
+                    kept = headers();
+                }
+                self.take(socket, &mut kept, &mut buffers)?;
             }
         }
         Ok(())
@@ -188,21 +208,34 @@ impl Reader<'_> {
             self.received.longest_stall_ns = self.received.longest_stall_ns.max(stall);
         }
         self.previous_ns = Some(now);
-        let mut taken = 0;
+        let (mut taken, corrupt) = (0, self.received.corrupt);
         for message in messages {
-            taken += 1;
             if stamped {
                 self.received.stamps.take(&message, clock)?;
             }
             // A datagram that has grown does not look good.
-            let whole = !message.flags.contains(MsgFlags::MSG_TRUNC);
-            let bytes = message.iovs().next().filter(|_| whole);
-            match bytes.and_then(datagram::decode) {
-                Some(head) => self.received.record(head, now),
-                None => self.received.corrupt += 1,
+            let is_whole = !message.flags.contains(MsgFlags::MSG_TRUNC);
+            let bytes = message.iovs().next().filter(|_| is_whole);
+            let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+                taken += 1;
+                self.received.corrupt += 1;
+                continue;
+            };
+            let of_each = message.cmsgs()?.find_map(|control| match control {
+                ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
+                _ => None,
+            });
+            for bytes in bytes.chunks(of_each.unwrap_or(bytes.len()).max(1)) {
+                taken += 1;
+                match datagram::decode(bytes) {
+                    Some(head) => self.received.record(head, now),
+                    None => self.received.corrupt += 1,
+                }
             }
         }
         self.shared.last_arrival_ns.store(now, Ordering::Relaxed);
+        let good = taken - (self.received.corrupt - corrupt);
+        self.shared.good.fetch_add(good, Ordering::Relaxed);
         self.shared.arrivals.fetch_add(taken, Ordering::Relaxed);
         Ok(())
     }

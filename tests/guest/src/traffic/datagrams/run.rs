@@ -152,6 +152,11 @@ impl LiveDatagrams {
         Ok(())
     }
 
+    /// Returns how many datagrams have arrived that were not corrupt.
+    pub(crate) fn good(&self) -> u64 {
+        self.receiver.as_ref().map_or(0, Receiver::good)
+    }
+
     /// Moves the reader to another CPU from now on.
     pub(crate) fn move_reader(&self, cpu: usize) -> Result<()> {
         let receiver = self.receiver.as_ref().context("nobody reads")?;
