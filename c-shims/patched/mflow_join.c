@@ -70,6 +70,21 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	return true;
 }
 
+/* Returns whether GRO holds this packet, with this tag. @skb may be gone: its address is compared. */
+bool mflow_worker_holds(struct mflow_worker *worker, const struct sk_buff *skb, u32 tag)
+{
+	const struct napi_struct *napi = &worker->napi;
+	unsigned long buckets = napi->gro_bitmask;
+	const struct sk_buff *held;
+	unsigned int bucket;
+
+	for_each_set_bit(bucket, &buckets, GRO_HASH_BUCKETS)
+		list_for_each_entry(held, &napi->gro_hash[bucket].list, list)
+			if (held == skb)
+				return held->mflow == tag;
+	return false;
+}
+
 /* False: the driver has to make a packet of it. */
 bool mflow_request_frag(const struct mflow_request *request, struct mflow_frag *frag)
 {

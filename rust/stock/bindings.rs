@@ -276,6 +276,7 @@ extern "C" {
     pub fn mflow_worker_receive_stage(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_set_sums(sums: bool);
     pub fn mflow_worker_held(worker: *mut mflow_worker, tag: u32, held: *mut mflow_held) -> bool;
+    pub fn mflow_worker_holds(worker: *mut mflow_worker, skb: *const sk_buff, tag: u32) -> bool;
     pub fn mflow_held_append(
         held: *mut sk_buff,
         skb: *mut sk_buff,

@@ -314,7 +314,8 @@ impl Lane {
     /// # Safety: in the poll.
     #[inline]
     unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff, joins: bool) -> bool {
-        let slot = packet.tag().slot();
+        let tag = packet.tag();
+        let slot = tag.slot();
         // SAFETY: By the contract we are in the poll.
         let joins_nothing = unsafe { (*self.gro.get()).goes_past(slot) };
         // The answer is the same for all packets of an inner flow. So all of them go the same way, and none overtakes another.
@@ -333,7 +334,7 @@ impl Lane {
             let form = unsafe { (*self.batches.get()).datagram_form(slot, wanted) };
             let joined = worker.receive(packet, form);
             // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
-            unsafe { (*self.joiner.get()).note_received() };
+            unsafe { (*self.joiner.get()).note_received(tag) };
             if !joins_nothing {
                 // SAFETY: As above.
                 unsafe { (*self.gro.get()).note(slot, joined) };
@@ -364,12 +365,12 @@ impl Lane {
                 return RequestResult::Joined(tag);
             }
             let Some(mut packet) = worker.build(request) else {
-                joiner.note_received();
+                joiner.note_received(tag);
                 return RequestResult::Dropped;
             };
             packet.set_tag(tag);
             if let JoinResult::Member(joined) = result {
-                return match joiner.append(packet, joined) {
+                return match joiner.append(packet, tag, joined) {
                     Ok(()) => RequestResult::Joined(tag),
                     Err(packet) => RequestResult::Packet(packet),
                 };

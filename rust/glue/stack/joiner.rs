@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The joiner of a lane: it adds the frames of requests to the packet that the lane's GRO holds.
+//! The joiner of a lane: it adds the frames of requests to the packets that the lane's GRO holds.
 
 use super::request::Request;
 use super::skb::SkBuff;
@@ -11,18 +11,21 @@ use crate::algo::tag::Tag;
 use core::{mem, slice};
 use kernel::init::Zeroable;
 
-/// The knowledge of what GRO holds.
+/// The number of packets that a joiner knows. Flows that share a lane take turns there, frame by frame.
+const KNOWN_PACKETS: usize = 8;
+
+/// The knowledge of the packet that GRO holds with a tag.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 enum Knowledge {
-    /// No packet.
+    /// GRO holds no packet of any tag that has this place.
     #[default]
     Nothing = 0,
-    /// It has got a packet since it was asked.
+    /// GRO has got a packet of such a tag since it was asked.
     Stale = 1,
-    /// The packet that the template is of.
+    /// The template is that of the packet, as long as GRO holds it.
     Template = 2,
-    /// No packet with the joiner's tag that a frame can join.
+    /// GRO holds no packet with the tag that a frame can join.
     Unsuited = 3,
 }
 
@@ -37,30 +40,49 @@ pub(crate) enum JoinResult {
     Member(Joined),
 }
 
-/// The last packet of a lane that GRO holds, with the template of its next frame. Zeros are a joiner that knows of none.
+/// A packet of a lane that GRO holds, with the template of its next frame. Zeros are none.
 ///
-/// INVARIANT: with [`Knowledge::Template`], GRO still holds `held`, whose tag is `tag`.
-pub(crate) struct Joiner {
+/// INVARIANT: with [`Knowledge::Template`], `held` was GRO's after as many packets as `received` says, with the tag `tag`, and GRO has got no
+/// packet with that tag since.
+struct HeldPacket {
     knowledge: Knowledge,
     tag: Tag,
     held: *mut ffi::sk_buff,
+    received: u32,
     template: Template,
 }
 
-// SAFETY: Zeros are `Knowledge::Nothing`, no tag, a null pointer, and a template of numbers and `false`.
+/// The packets of a lane that GRO holds, each at the place that its flow's slot has. Zeros are a joiner that knows of none.
+pub(crate) struct Joiner {
+    packets: [HeldPacket; KNOWN_PACKETS],
+    /// The number of packets that GRO has got; wraps. With each it may have let go any that it held.
+    received: u32,
+}
+
+// SAFETY: Zeros are `Knowledge::Nothing`, no tag, null pointers, numbers, and templates of numbers and `false`.
 unsafe impl Zeroable for Joiner {}
 
 impl Joiner {
-    /// Notes that GRO has got a packet.
+    /// Returns the place of a tag's packet.
     #[inline]
-    pub(crate) fn note_received(&mut self) {
-        self.knowledge = Knowledge::Stale;
+    fn packet(&mut self, tag: Tag) -> &mut HeldPacket {
+        // PANIC: the remainder is below the length.
+        &mut self.packets[tag.slot() % KNOWN_PACKETS]
+    }
+
+    /// Notes that GRO has got a packet with this tag.
+    #[inline]
+    pub(crate) fn note_received(&mut self, tag: Tag) {
+        self.received = self.received.wrapping_add(1);
+        self.packet(tag).knowledge = Knowledge::Stale;
     }
 
     /// Notes that GRO holds nothing any more.
     #[inline]
     pub(crate) fn note_flushed(&mut self) {
-        self.knowledge = Knowledge::Nothing;
+        for packet in &mut self.packets {
+            packet.knowledge = Knowledge::Nothing;
+        }
     }
 
     /// Joins the frame of a request with this tag with the packet that GRO holds, if the frame continues that packet. A datagram has to be
@@ -78,31 +100,42 @@ impl Joiner {
         if !way::JOINS || !is_on {
             return JoinResult::Alone;
         }
-        match self.knowledge {
+        let received = self.received;
+        let packet = self.packet(tag);
+        let is_known = match packet.knowledge {
             Knowledge::Nothing => return JoinResult::Alone,
-            Knowledge::Unsuited if self.tag == tag => return JoinResult::Alone,
-            Knowledge::Template if self.tag == tag => {}
+            Knowledge::Unsuited if packet.tag == tag => return JoinResult::Alone,
             // SAFETY: By the contract.
-            Knowledge::Stale | Knowledge::Template | Knowledge::Unsuited => unsafe {
-                if !self.look_up(worker, tag) {
-                    return JoinResult::Alone;
-                }
+            Knowledge::Template if packet.tag == tag => unsafe {
+                packet.is_still_held(worker, received)
             },
-        }
+            Knowledge::Stale | Knowledge::Template | Knowledge::Unsuited => false,
+        };
         // SAFETY: By the contract.
-        unsafe { self.join_held(request) }
+        unsafe {
+            if !is_known && !packet.look_up(worker, tag, received) {
+                return JoinResult::Alone;
+            }
+            packet.join(request)
+        }
     }
 
     /// Puts the packet of a request behind the datagrams that the packet continues; gives the packet back if it cannot be there.
     ///
     /// # Safety: in the poll; the packet was built of the request for which [`join`](Self::join) has just returned `joined`.
     #[inline]
-    pub(crate) unsafe fn append(&mut self, packet: SkBuff, joined: Joined) -> Result<(), SkBuff> {
-        let (network_at, transport_at) = self.template.inner_at();
-        // SAFETY: By the invariant GRO holds the list, and by the contract we are in the poll that alone uses it. CAST: within a frame.
+    pub(crate) unsafe fn append(
+        &mut self,
+        packet: SkBuff,
+        tag: Tag,
+        joined: Joined,
+    ) -> Result<(), SkBuff> {
+        let held = self.packet(tag);
+        let (network_at, transport_at) = held.template.inner_at();
+        // SAFETY: By the contract and the invariant GRO holds the list, and by the contract we are in the poll that alone uses it. CAST: within a frame.
         let is_appended = unsafe {
             packet.append_to(
-                self.held,
+                held.held,
                 network_at as u32,
                 transport_at as u32,
                 joined.payload_at as u32,
@@ -114,15 +147,27 @@ impl Joiner {
             return Ok(());
         }
         // The template has gone on.
-        self.knowledge = Knowledge::Stale;
+        held.knowledge = Knowledge::Stale;
         Err(packet)
     }
+}
 
-    /// Joins the frame of a request with the packet that the template is of, if the frame continues that packet.
+impl HeldPacket {
+    /// Returns whether GRO holds the packet still, after it has got this many, and notes it.
     ///
-    /// # Safety: as for [`join`](Self::join), with the tag of the template.
+    /// # Safety: as for [`Joiner::join`]; the template is known.
     #[inline]
-    unsafe fn join_held(&mut self, request: &Request) -> JoinResult {
+    unsafe fn is_still_held(&mut self, worker: Polling<'_>, received: u32) -> bool {
+        let is_held = self.received == received || worker.holds(self.held, self.tag);
+        self.received = received;
+        is_held
+    }
+
+    /// Joins the frame of a request with the packet, if the frame continues it.
+    ///
+    /// # Safety: as for [`Joiner::join`], with the packet's tag; GRO holds the packet.
+    #[inline]
+    unsafe fn join(&mut self, request: &Request) -> JoinResult {
         // SAFETY: Zeros are a valid value of numbers and pointers.
         let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
         // SAFETY: By the contract the request was filled.
@@ -153,7 +198,7 @@ impl Joiner {
         }
         // CAST: within the frame.
         let payload_at = joined.payload_at as u32;
-        // SAFETY: By the invariant GRO holds the packet, and by the contract we are in the poll that alone uses it.
+        // SAFETY: By the contract GRO holds the packet, and we are in the poll that alone uses it.
         let is_hung = unsafe {
             ffi::mflow_held_join(
                 self.held,
@@ -174,10 +219,10 @@ impl Joiner {
 
     /// Finds the packet with a tag that GRO holds, and reads its template; returns whether frames can join it.
     ///
-    /// # Safety: as for [`join`](Self::join).
+    /// # Safety: as for [`Joiner::join`].
     #[inline(never)]
-    unsafe fn look_up(&mut self, worker: Polling<'_>, tag: Tag) -> bool {
-        (self.knowledge, self.tag) = (Knowledge::Unsuited, tag);
+    unsafe fn look_up(&mut self, worker: Polling<'_>, tag: Tag, received: u32) -> bool {
+        (self.knowledge, self.tag, self.received) = (Knowledge::Unsuited, tag, received);
         let Some(held) = worker.held(tag) else {
             return false;
         };

@@ -184,6 +184,13 @@ impl Polling<'_> {
         unsafe { ffi::mflow_worker_held(self.worker, tag.word(), &mut held) }.then_some(held)
     }
 
+    /// Returns whether GRO holds this packet, with this tag. The packet may be gone.
+    #[inline]
+    pub(super) fn holds(self, packet: *const ffi::sk_buff, tag: Tag) -> bool {
+        // SAFETY: By the invariant we are in the worker's poll; the packet's address is compared only.
+        way::JOINS && unsafe { ffi::mflow_worker_holds(self.worker, packet, tag.word()) }
+    }
+
     /// Returns whether packets that the worker has received on another CPU are to come through first. Its poll is called again.
     #[inline]
     pub(crate) fn follows(self) -> bool {

@@ -119,6 +119,8 @@ void mflow_worker_receive_stage(struct mflow_worker *worker,
 void mflow_worker_set_sums(bool sums);
 bool mflow_worker_held(struct mflow_worker *worker, u32 tag,
 		       struct mflow_held *held);
+bool mflow_worker_holds(struct mflow_worker *worker, const struct sk_buff *skb,
+			u32 tag);
 bool mflow_held_append(struct sk_buff *held, struct sk_buff *skb,
 		       unsigned int network_at, unsigned int transport_at,
 		       unsigned int payload_at, bool fixed_id);
