@@ -43,6 +43,9 @@ bool mflow_dev_leads_inside(const struct net_device *dev)
 	       !mflow_dev_queues(dev);
 }
 
+/* The kernel asks for both before it leaves a list of datagrams as it is. */
+#define MFLOW_LIST_FEATURES	(NETIF_F_GSO_FRAGLIST | NETIF_F_GSO_UDP_L4)
+
 /*
  * Returns whether @dev gets lists of datagrams as they are. If @dev is one end of a veth, lists were sent at the other end,
  * perhaps by a bridge. If a device does not take lists, the stack takes them apart, and the members lack what was written to the
@@ -57,8 +60,8 @@ bool mflow_dev_takes_lists(struct net_device *dev)
 	if (!peer)
 		return true;
 	bridge = netdev_master_upper_dev_get_rcu(peer);
-	return peer->features & NETIF_F_GSO_FRAGLIST &&
-	       (!bridge || bridge->features & NETIF_F_GSO_FRAGLIST);
+	return (peer->features & MFLOW_LIST_FEATURES) == MFLOW_LIST_FEATURES &&
+	       (!bridge || (bridge->features & MFLOW_LIST_FEATURES) == MFLOW_LIST_FEATURES);
 }
 
 static int mflow_is_macsec(struct net_device *lower,

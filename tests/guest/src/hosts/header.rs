@@ -134,6 +134,16 @@ pub(super) fn cases() -> Vec<Case> {
             |look| look.tos == Some(CS1) && look.hops == Some(HOPS),
         ));
         cases.push(case(
+            "cut",
+            "a filter at the bridge that writes DSCP, in front of a veth that cuts large packets of UDP (`tx-udp-segmentation` off)",
+            "each datagram of a split flow has the DSCP that the bridge's filter writes",
+            || {
+                command::run("ethtool -K veth0 tx-udp-segmentation off")?;
+                nft::add(None, ON_BRIDGE)
+            },
+            |look| look.tos == Some(CS1) && look.hops == Some(HOPS),
+        ));
+        cases.push(case(
             "router",
             "a route to the container instead of a bridge, and a filter that writes DSCP",
             "each datagram of a split flow has the hop limit that the host's routing leaves, and the DSCP that its filter writes",
