@@ -5,7 +5,8 @@
  * - A list of packets. At the socket the list is taken apart (udp_rcv_segment()), and each datagram is merged by itself.
  * - One packet whole, with the payload of all datagrams behind the headers of the first. A socket with UDP_GRO reads it as it is.
  *
- * The first list that comes to a socket shows which of them the socket takes.
+ * The first list of packets that comes to a socket shows whether the socket takes them whole. If a whole is taken apart all the same, by a
+ * device on the way or for another socket, the flow has lists of packets until its next probe: to cut a whole costs more.
  */
 
 #include <linux/ip.h>
@@ -81,6 +82,11 @@ static unsigned int mflow_list_slot(const struct sk_buff *skb)
 	return mflow_tag_get(skb) >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1);
 }
 
+static bool mflow_is_whole(const struct sk_buff *skb)
+{
+	return !(skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST);
+}
+
 /* Returns a sum of the first datagram of a whole, whose payload is here; never 0, which stands for a whole that nobody has noted. */
 static u32 mflow_whole_sum(const struct sk_buff *skb, unsigned int payload_at)
 {
@@ -96,18 +102,22 @@ static void mflow_whole_note(struct sk_buff *skb)
 		skb_shinfo(skb)->tskey = mflow_whole_sum(skb, payload_at);
 }
 
-/* Returns whether the payload of a whole, which begins at its transport header, has been written to. */
+/* Returns whether the payload of a whole, which begins at its transport header, has been written to or cut. */
 static bool mflow_whole_is_written(const struct sk_buff *skb)
 {
+	unsigned int payload_at = sizeof(struct udphdr);
 	u32 noted = skb_shinfo(skb)->tx_flags ? 0 : skb_shinfo(skb)->tskey;
 
+	/* UDP cuts a packet to the length that its header says. */
+	if (unlikely(skb->len < payload_at + skb_shinfo(skb)->gso_size))
+		return true;
 	return noted && csum_fold((__force __wsum)noted) !=
-			csum_fold((__force __wsum)mflow_whole_sum(skb, sizeof(struct udphdr)));
+			csum_fold((__force __wsum)mflow_whole_sum(skb, payload_at));
 }
 
 /*
- * GRO lets go a list of packets, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. For a list GRO does
- * not set the place of the transport header in a tunnel, where a device that sends a copy of the list looks for it (qdisc_pkt_len_init()).
+ * GRO lets go a list of packets, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. GRO does
+ * not set the place of the transport header in a tunnel here, where a device that sends a copy looks for it (qdisc_pkt_len_init()).
  */
 static void mflow_packets_at_begin(struct sk_buff *skb)
 {
@@ -120,21 +130,25 @@ static void mflow_packets_at_begin(struct sk_buff *skb)
 	mflow_list_note(skb);
 }
 
-/* GRO lets go a list. */
+/* GRO lets go a list. Others than a lane's GRO make wholes, too, which are nobody's business here. */
 void mflow_list_at_begin(struct sk_buff *skb)
 {
-	if (mflow_is_list(skb))
+	if (!mflow_is_whole(skb))
 		mflow_packets_at_begin(skb);
-	else
+	else if (this_cpu_read(mflow_cpu.lane))
 		mflow_whole_note(skb);
 }
 
-/* A list of packets is taken apart next, and begins at its transport header. */
+/* A list is taken apart next, and begins at its transport header. */
 void mflow_list_at_end(struct sk_buff *skb)
 {
 	int network_bytes = -skb_network_offset(skb);
 	u8 family = mflow_family(skb);
 
+	if (mflow_is_whole(skb)) {
+		mflow_slot_takes_whole(mflow_list_slot(skb), false);
+		return;
+	}
 	mflow_list_count_memory(skb);
 	__skb_push(skb, network_bytes);
 	if (unlikely(mflow_list_is_written(skb, family)))
@@ -146,16 +160,15 @@ void mflow_list_at_end(struct sk_buff *skb)
 /* A list has come to a socket, and begins at its transport header. A tunnel's header may still be in front of the datagrams'. */
 void mflow_list_at_socket(const struct sock *sk, struct sk_buff *skb)
 {
-	bool is_whole = !(skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST);
-	/* A tunnel's socket has a list without the tunnel's header taken apart. */
-	bool takes_whole = udp_test_bit(ACCEPT_L4, sk) && !READ_ONCE(udp_sk(sk)->encap_rcv);
-
 	if (!(skb_shinfo(skb)->gso_type & SKB_GSO_UDP_L4) || skb->encapsulation)
 		return;
-	if (unlikely(is_whole != takes_whole))
-		mflow_slot_takes_whole(mflow_list_slot(skb), takes_whole);
-	if (unlikely(is_whole && mflow_whole_is_written(skb)))
-		mflow_slot_takes_lists(mflow_list_slot(skb), false);
+	if (mflow_is_whole(skb)) {
+		if (unlikely(mflow_whole_is_written(skb)))
+			mflow_slot_takes_lists(mflow_list_slot(skb), false);
+	} else if (udp_test_bit(ACCEPT_L4, sk) && !READ_ONCE(udp_sk(sk)->encap_rcv)) {
+		/* A tunnel's socket would have a whole taken apart. */
+		mflow_slot_takes_whole(mflow_list_slot(skb), true);
+	}
 }
 
 /* A probe has come to its socket, and begins at its transport header. Returns whether datagrams like it may come in lists. */

@@ -34,8 +34,8 @@ static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
 bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *held)
 {
 	const struct napi_gro_cb *gro;
-	unsigned int data_at, room;
 	const struct sk_buff *last;
+	unsigned int data_at;
 	struct sk_buff *skb;
 
 	skb = mflow_held_find(&worker->napi, tag);
@@ -60,11 +60,10 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	held->limit_bytes = data_at + min(netif_get_gro_max_size(skb->dev, skb), GRO_LEGACY_MAX_SIZE);
 	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
 	held->frames = gro->count;
-	room = gro->is_flist ? MFLOW_LIST_PKTS : MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
+	held->room_fragments = MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
 	/* With the last datagram that fits, GRO would let the list go. */
-	if (gro->proto == IPPROTO_UDP)
-		room = min(room, MFLOW_LIST_PKTS - min(MFLOW_LIST_PKTS, gro->count + 1U));
-	held->room_frames = room;
+	held->room_frames = gro->proto == IPPROTO_UDP ?
+				    MFLOW_LIST_PKTS - min(MFLOW_LIST_PKTS, gro->count + 1U) : U16_MAX;
 	held->list = gro->is_flist;
 	held->fixed_id = gro->ip_fixedid;
 	return true;
@@ -129,18 +128,21 @@ bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
 }
 
 /*
- * Puts a datagram behind the list that GRO holds, as skb_gro_receive_list(). The packet has been built just now; its checksums are good.
- * False: it cannot be, and nothing has changed.
+ * Puts a packet behind the one that GRO holds, as skb_gro_receive_list() and skb_gro_receive() do it. The packet has been built just now; its
+ * checksums are good.
+ *
+ * Return: the number of fragments for which it has room, or -EINVAL: it cannot be there, and nothing has changed.
  */
-bool mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int network_at,
+int mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int network_at,
 		       unsigned int transport_at, unsigned int payload_at, bool fixed_id)
 {
 	unsigned int data_at = skb->data - skb_mac_header(skb);
 	struct napi_gro_cb *gro = NAPI_GRO_CB(held);
 
 	if (unlikely(skb->dev != held->dev || skb->slow_gro || skb_vlan_tag_present(skb) ||
+		     (!gro->is_flist && skb->pp_recycle != held->pp_recycle) ||
 		     !pskb_may_pull(skb, payload_at - data_at)))
-		return false;
+		return -EINVAL;
 	skb_set_network_header(skb, network_at - data_at);
 	skb_set_transport_header(skb, transport_at - data_at);
 	skb->mac_len = data_at;
@@ -148,6 +150,8 @@ bool mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int n
 	skb->csum_level = held->csum_level;
 	skb->next = NULL;
 	skb_pull(skb, payload_at - data_at);
+	if (!gro->is_flist)
+		__skb_header_release(skb);
 	if (gro->last == held)
 		skb_shinfo(held)->frag_list = skb;
 	else
@@ -159,5 +163,5 @@ bool mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int n
 	held->truesize += skb->truesize;
 	held->len += skb->len;
 	skb_shinfo(held)->flags |= skb_shinfo(skb)->flags & SKBFL_SHARED_FRAG;
-	return true;
+	return MAX_SKB_FRAGS - skb_shinfo(skb)->nr_frags;
 }

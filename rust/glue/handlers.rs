@@ -214,7 +214,7 @@ impl Handlers for PacketPath {
                 // SAFETY: By the contract it comes from the hook of this socket.
                 slot.note_takes_lists(unsafe { packet.suits_lists(socket, tag.slot()) });
                 // The first list shows it.
-                slot.note_takes_whole(false);
+                slot.forget_takes_whole();
                 Some(packet)
             }
             TagKind::None => Some(packet),
@@ -390,7 +390,7 @@ unsafe extern "C" fn mflow_slot_takes_lists(slot: kernel::ffi::c_uint, takes: bo
     pool::slots().slot(slot as usize).note_takes_lists(takes);
 }
 
-/// Notes whether the socket of a slot's datagrams takes a list of them whole.
+/// Notes whether the socket of a slot's datagrams takes a list of them whole, or a whole was taken apart.
 ///
 /// # Safety: called by C, in any context.
 #[cfg(not(mflow_stock))]

@@ -129,6 +129,7 @@ pub struct mflow_held {
     pub frame_payload_bytes: c_uint,
     pub frames: u16,
     pub room_frames: u16,
+    pub room_fragments: u16,
     pub list: bool,
     pub fixed_id: bool,
 }
@@ -271,7 +272,8 @@ extern "C" {
         worker: *mut mflow_worker,
         request: *mut mflow_request,
     ) -> *mut sk_buff;
-    pub fn mflow_worker_receive(worker: *mut mflow_worker, skb: *mut sk_buff, form: c_uint) -> bool;
+    pub fn mflow_worker_receive(worker: *mut mflow_worker, skb: *mut sk_buff, form: c_uint)
+        -> bool;
     pub fn mflow_worker_receive_past_gro(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_receive_stage(worker: *mut mflow_worker, skb: *mut sk_buff);
     pub fn mflow_worker_set_sums(sums: bool);
@@ -284,7 +286,7 @@ extern "C" {
         transport_at: c_uint,
         payload_at: c_uint,
         fixed_id: bool,
-    ) -> bool;
+    ) -> c_int;
     pub fn mflow_request_frag(request: *const mflow_request, frag: *mut mflow_frag) -> bool;
     pub fn mflow_frag_sum(frag: *const mflow_frag, at: c_uint) -> u32;
     pub fn mflow_held_join(

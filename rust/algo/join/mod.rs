@@ -54,8 +54,10 @@ pub struct Held<'a> {
     pub layout: Layout,
     /// The number of its frames.
     pub frames: u16,
-    /// The number of frames for which it has room.
+    /// The number of frames that GRO would join and go on to hold.
     pub room_frames: u16,
+    /// The number of frames of which the payload can be a fragment, before one has to be a packet of its own behind it.
+    pub room_fragments: u16,
     /// Its length, from Ethernet's header on.
     pub bytes: u32,
     /// It is shorter than that, always.

@@ -100,6 +100,7 @@ pub struct Template {
     sums: Sums,
     frames: u16,
     room_frames: u16,
+    room_fragments: u16,
     bytes: u32,
     limit_bytes: u32,
     frame_payload_bytes: u32,
@@ -208,6 +209,7 @@ impl Template {
         self.limit_bytes = held.limit_bytes;
         self.frame_payload_bytes = held.frame_payload_bytes;
         self.identifiers = held.identifiers;
+        self.room_fragments = held.room_fragments;
         self.room_frames = held.room_frames;
         Some(())
     }
@@ -231,16 +233,23 @@ impl Template {
         Some(())
     }
 
-    /// Returns whether it is that of a list of datagrams, each of which is a packet of its own.
+    /// Returns whether the payload of the next frame can be a fragment of the held packet. If not, a packet that is built of the frame goes
+    /// behind it: as each datagram of a list, or as there is no room for another fragment.
     #[inline]
-    pub fn is_list(&self) -> bool {
-        self.is_list
+    pub fn takes_fragments(&self) -> bool {
+        !self.is_list && self.room_fragments > 0
     }
 
-    /// Returns whether a packet that is built of a frame may go behind the held one: datagrams hang there one by one.
+    /// Notes that a payload has become a fragment.
     #[inline]
-    pub fn takes_members(&self) -> bool {
-        !self.is_tcp
+    pub fn note_fragment(&mut self) {
+        self.room_fragments = self.room_fragments.saturating_sub(1);
+    }
+
+    /// Notes that a packet has gone behind the held one, with room for this many fragments.
+    #[inline]
+    pub fn note_member(&mut self, room_fragments: u16) {
+        self.room_fragments = room_fragments;
     }
 
     /// Returns the place of the network header that ends at a socket, and that of the header behind it.
@@ -249,7 +258,7 @@ impl Template {
         (self.network_at, self.transport_at)
     }
 
-    /// Returns whether a frame continues the held packet, and notes it then: the caller hangs its payload onto the packet.
+    /// Returns whether a frame continues the held packet, and notes it then: the caller hangs its payload onto the packet, and notes how.
     ///
     /// `frame` is all of the frame, from Ethernet's header on. Of its checksums, the NIC has verified the outermost `good`. `sum` returns the
     /// sum of bytes in ones' complement, in words as they are in memory, as `csum_partial()`.

@@ -415,8 +415,9 @@ knobs! {
     /// batch the one that has less to do. On an unpatched kernel it is `nic`, unless `build` is `lane`: that attaches an XDP program
     /// to the device, which loses offloads.
     Build = c"build", Limits::Words(Build::WORDS);
-    /// With 1, lanes make few packets of many. Datagrams of one size go on in lists of up to 64. With our patches no packet is built of a TCP
-    /// segment that GRO would join with the one before it; that needs virtio_net with buffers that are merged, or ConnectX.
+    /// With 1, lanes make few packets of many. Datagrams of one size go on in lists of up to 64. With our patches a socket with `UDP_GRO` gets
+    /// them as one packet, and no packet is built of a frame whose payload GRO would add to the packet before it; that needs virtio_net with
+    /// buffers that are merged, or ConnectX.
     Join = c"join", Limits::Switch;
     /// The number of CPUs of a lane. `lane`: one. `lane+stage`: two, of which one builds packets and the other carries them.
     Layout = c"layout", Limits::Words(Layout::WORDS);

@@ -36,7 +36,7 @@ pub(crate) enum JoinResult {
     Alone,
     /// The frame is a fragment of that packet, and the request is used up.
     Fragment,
-    /// The frame is a datagram that goes behind that packet, once it is built.
+    /// The frame goes behind that packet, once it is built.
     Member(Joined),
 }
 
@@ -120,7 +120,7 @@ impl Joiner {
         }
     }
 
-    /// Puts the packet of a request behind the datagrams that the packet continues; gives the packet back if it cannot be there.
+    /// Puts the packet of a request behind the one that it continues; gives the packet back if it cannot be there.
     ///
     /// # Safety: in the poll; the packet was built of the request for which [`join`](Self::join) has just returned `joined`.
     #[inline]
@@ -133,7 +133,7 @@ impl Joiner {
         let held = self.packet(tag);
         let (network_at, transport_at) = held.template.inner_at();
         // SAFETY: By the contract and the invariant GRO holds the list, and by the contract we are in the poll that alone uses it. CAST: within a frame.
-        let is_appended = unsafe {
+        let room_fragments = unsafe {
             packet.append_to(
                 held.held,
                 network_at as u32,
@@ -142,13 +142,18 @@ impl Joiner {
                 joined.identifiers.is_fixed,
             )
         };
-        if is_appended {
-            core::mem::forget(packet);
-            return Ok(());
+        match u16::try_from(room_fragments) {
+            Ok(room_fragments) => {
+                core::mem::forget(packet);
+                held.template.note_member(room_fragments);
+                Ok(())
+            }
+            Err(_) => {
+                // The template has gone on.
+                held.knowledge = Knowledge::Stale;
+                Err(packet)
+            }
         }
-        // The template has gone on.
-        held.knowledge = Knowledge::Stale;
-        Err(packet)
     }
 }
 
@@ -172,9 +177,7 @@ impl HeldPacket {
         let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
         // SAFETY: By the contract the request was filled.
         let is_there = unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) };
-        // A packet is built if each datagram is to be one, or if the page costs more than a copy.
-        let builds = self.template.is_list() || frag.copies != 0;
-        if !is_there || (builds && !self.template.takes_members()) {
+        if !is_there {
             return JoinResult::Alone;
         }
         // SAFETY: By the contract of `frag` in `struct mflow_request_ops` these bytes are the frame's, and the request keeps them. Nobody
@@ -193,7 +196,8 @@ impl HeldPacket {
         let Some(joined) = joined else {
             return JoinResult::Alone;
         };
-        if builds {
+        // The page of a small frame costs more than a copy.
+        if frag.copies != 0 || !self.template.takes_fragments() {
             return JoinResult::Member(joined);
         }
         // CAST: within the frame.
@@ -209,6 +213,7 @@ impl HeldPacket {
             )
         };
         if is_hung {
+            self.template.note_fragment();
             JoinResult::Fragment
         } else {
             // The template has gone on.
@@ -240,6 +245,7 @@ impl HeldPacket {
             },
             frames: held.frames,
             room_frames: held.room_frames,
+            room_fragments: held.room_fragments,
             bytes: held.bytes,
             limit_bytes: held.limit_bytes,
             frame_payload_bytes: held.frame_payload_bytes,

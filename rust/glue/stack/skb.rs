@@ -194,24 +194,24 @@ impl SkBuff {
         good.is_all
     }
 
-    /// Puts it behind a list of datagrams that GRO holds; returns whether it is there, and no longer ours. The places are those of its
-    /// headers that end at a socket, and of what is behind them.
+    /// Puts it behind a packet that GRO holds. Returns the number of fragments for which it has room, and is no longer ours; a negative number
+    /// if it cannot be there. The places are those of its headers that end at a socket, and of the payload behind them.
     ///
-    /// # Safety: GRO holds the list, which nobody else uses; the packet was built just now, its headers are like those of the list's, and its
-    /// checksums are good.
+    /// # Safety: GRO holds the other packet, which nobody else uses; this one was built just now, its headers are like those of the other, and
+    /// its checksums are good.
     #[inline]
     pub(super) unsafe fn append_to(
         &self,
-        list: *mut ffi::sk_buff,
+        held: *mut ffi::sk_buff,
         network_at: u32,
         transport_at: u32,
         payload_at: u32,
         is_fixed: bool,
-    ) -> bool {
+    ) -> i32 {
         // SAFETY: By the invariant the packet is valid and ours; the rest is the contract.
         unsafe {
             ffi::mflow_held_append(
-                list,
+                held,
                 self.skb.as_ptr(),
                 network_at,
                 transport_at,

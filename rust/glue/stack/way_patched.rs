@@ -13,8 +13,8 @@ use core::ffi::c_void;
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use kernel::bindings::{
-    bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_begin, mflow_list_at_end, mflow_list_at_socket, mflow_probe_note,
-    mflow_probe_suits_lists, mflow_set_enabled, skb_shared_info,
+    bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_begin, mflow_list_at_end, mflow_list_at_socket,
+    mflow_probe_note, mflow_probe_suits_lists, mflow_set_enabled, skb_shared_info,
 };
 use kernel::error::Result;
 

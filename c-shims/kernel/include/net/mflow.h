@@ -195,7 +195,7 @@ struct mflow_port {
  *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
  *		@skb on true: the module.
  * @list_begins: GRO lets go a list of datagrams, of either form
- * @list_ends:	a list of packets is about to be taken apart. @skb begins at its transport header
+ * @list_ends:	a list of datagrams, of either form, is about to be taken apart. @skb begins at its transport header
  * @list_arrives: a list of datagrams, of either form, has come to a socket. @skb begins at its transport header
  * @is_merged:	true if the packets of a split flow are merged for @sk, which is being read, or
  *		come to it from a stage
@@ -646,7 +646,7 @@ static inline void mflow_list_begins(struct sk_buff *skb)
 		__mflow_list_begins(skb);
 }
 
-/* Before a list of packets is taken apart. Something on its way may have queued it. */
+/* Before a list of datagrams, of either form, is taken apart. Something on its way may have queued it. */
 static inline void mflow_list_ends(struct sk_buff *skb)
 {
 	if (mflow_is_tagged(skb))

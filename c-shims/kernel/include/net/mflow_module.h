@@ -64,7 +64,8 @@ struct mflow_cpu_place {
  * @limit_bytes: it has less than that, always
  * @frame_payload_bytes: the payload of each frame
  * @frames:	the number of its frames
- * @room_frames: this many frames fit into its fragments
+ * @room_frames: GRO would join this many frames, and go on to hold the packet
+ * @room_fragments: of this many frames the payload can be a fragment
  * @list:	it is a list of datagrams
  * @fixed_id:	all have the identifier of the first
  */
@@ -80,6 +81,7 @@ struct mflow_held {
 	unsigned int	frame_payload_bytes;
 	u16		frames;
 	u16		room_frames;
+	u16		room_fragments;
 	bool		list;
 	bool		fixed_id;
 };
@@ -121,7 +123,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag,
 		       struct mflow_held *held);
 bool mflow_worker_holds(struct mflow_worker *worker, const struct sk_buff *skb,
 			u32 tag);
-bool mflow_held_append(struct sk_buff *held, struct sk_buff *skb,
+int mflow_held_append(struct sk_buff *held, struct sk_buff *skb,
 		       unsigned int network_at, unsigned int transport_at,
 		       unsigned int payload_at, bool fixed_id);
 bool mflow_request_frag(const struct mflow_request *request,

@@ -208,6 +208,7 @@ impl Packet {
             } else {
                 63 - self.count
             },
+            room_fragments: u16::MAX,
             is_list: self.is_list,
             bytes: self.payload + header_bytes as u32,
             limit_bytes: MOST_BYTES + ETHERNET as u32,

@@ -3,6 +3,7 @@
 //! A slot on one thread: each rule of the merge by itself, then all orders in which lanes can be.
 
 use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::join::DatagramForm;
 use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::merge::slot::{
     LaneId, Merged, PathFault, Slot, INLINE, MAX_PARKED_BYTES, MAX_PARKED_PKTS, ORDINARY_PATH,
@@ -103,6 +104,27 @@ impl Merger {
     fn count(&self, counter: Counter) -> u64 {
         self.slot.counters.get(counter)
     }
+}
+
+/// A whole that is cut costs more than a list, so a socket that cuts one gets none again until the flow's next probe.
+#[test]
+fn datagrams_pass_the_stack_in_the_form_that_suits_their_socket() {
+    let slot = Merger::new().slot;
+    assert_eq!(slot.datagram_form(), DatagramForm::Single, "before a probe");
+    slot.note_takes_lists(true);
+    assert_eq!(slot.datagram_form(), DatagramForm::List);
+    slot.note_takes_whole(true);
+    assert_eq!(slot.datagram_form(), DatagramForm::Whole);
+    slot.note_takes_lists(false);
+    assert_eq!(slot.datagram_form(), DatagramForm::Single, "written to");
+    slot.note_takes_lists(true);
+    for takes in [false, true] {
+        slot.note_takes_whole(takes);
+        assert_eq!(slot.datagram_form(), DatagramForm::List, "one was cut");
+    }
+    slot.forget_takes_whole();
+    slot.note_takes_whole(true);
+    assert_eq!(slot.datagram_form(), DatagramForm::Whole);
 }
 
 #[test]

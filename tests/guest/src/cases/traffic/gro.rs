@@ -4,6 +4,7 @@
 
 use std::net::{Shutdown, UdpSocket};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::MIN_BYTES;
@@ -76,6 +77,18 @@ table inet mflow {
 }
 ";
 
+/// A rule that leaves twelve bytes of payload of each packet.
+const LENGTH_RULE: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        udp dport 5001 udp length set 20
+    }
+}
+";
+/// The time within which what is behind a rule has been read.
+const SETTLE: Duration = Duration::from_millis(100);
+
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::of_module(
@@ -106,7 +119,19 @@ pub(crate) fn cases() -> Vec<Case> {
             "gro/whole/bytes",
             "a rule begins to write into datagrams that a socket gets as one: soon it has written into each of them",
             Run::Always,
-            written_whole,
+            |rig| written_whole(rig, BYTES_RULE),
+        ),
+        Case::of_module(
+            "gro/whole/length",
+            "a rule begins to shorten datagrams that a socket gets as one: soon it has shortened each of them",
+            Run::Always,
+            |rig| written_whole(rig, LENGTH_RULE),
+        ),
+        Case::of_module(
+            "gro/whole/veth",
+            "a veth begins to cut datagrams for a socket with UDP_GRO: in order, and none is late",
+            Run::Always,
+            cut_by_veth,
         ),
         Case::of_module(
             "gro/alone",
@@ -258,13 +283,21 @@ fn alone(rig: &Rig) -> Result<Outcome> {
     })
 }
 
+/// Returns the knobs with which as many frames join as can.
+fn lane_builds() -> Knobs {
+    Knobs {
+        build: "lane",
+        ..Knobs::default()
+    }
+}
+
 /// Prepares for datagrams of one flow; returns their plan, and a socket with `UDP_GRO` where they end.
 fn prepare_whole(rig: &Rig, bytes: usize) -> Result<(Plan<Datagrams>, UdpSocket)> {
     let mut plan = rig.datagrams();
     plan.flows = 1;
     plan.load = plan.load.sized(bytes);
     plan.load.send_at_least(DATAGRAMS);
-    rig.prepare(&plan, &Knobs::default())?;
+    rig.prepare(&plan, &lane_builds())?;
     let address = plan.addresses()[0];
     let socket = netns::within(CONTAINER, || receiver::bind(&address))?;
     setsockopt(&socket, sockopt::UdpGroSegment, &true).context("UDP_GRO")?;
@@ -282,15 +315,46 @@ fn taken_whole(rig: &Rig, bytes: usize) -> Result<Outcome> {
     let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
         let (arrived, before) = (live.arrivals(), read_pkts()?);
         live.send_more(DATAGRAMS / 2)?;
-        let read = live.arrivals() - arrived;
-        let pkts = read_pkts()? - before;
+        let (arrived, pkts) = (live.arrivals() - arrived, read_pkts()? - before);
         ensure!(
-            pkts < read * 3 / 4,
-            "{read} datagrams were read as {pkts} packets"
+            pkts < arrived * 3 / 4,
+            "{arrived} datagrams were read as {pkts} packets"
         );
         Ok(())
     })?;
-    outcome.judge(|outcome| rig.require_strict(&plan, &Knobs::default(), outcome))
+    outcome.judge(|outcome| {
+        rig.require_strict(&plan, &lane_builds(), outcome)?;
+        let (all, joined) = (
+            outcome.counter("lane_pkts")?,
+            outcome.counter("joined_pkts")?,
+        );
+        // Without our patches no frame joins.
+        ensure!(
+            joined > all / 8 || !mflow::is_patched()?,
+            "{joined} of {all} frames have joined a packet before them"
+        );
+        Ok(())
+    })
+}
+
+/// Makes the veth cut wholes from some time on.
+fn cut_by_veth(rig: &Rig) -> Result<Outcome> {
+    let (plan, socket) = prepare_whole(rig, UNCOPIED_BYTES)?;
+    let receiver = Receiver::of(vec![socket], plan.flows, UNCOPIED_BYTES);
+    let received = || anyhow::Ok(proc_net::device(CONTAINER, "eth0")?.rx_pkts);
+    let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
+        live.send_more(DATAGRAMS / 4)?;
+        command::run("ethtool -K veth0 tx-udp-segmentation off")?;
+        let (arrived, before) = (live.arrivals(), received()?);
+        live.send_more(DATAGRAMS / 2)?;
+        let (arrived, pkts) = (live.arrivals() - arrived, received()? - before);
+        ensure!(
+            pkts > arrived * 3 / 4,
+            "the container received {arrived} datagrams as {pkts} packets, which the veth was to cut"
+        );
+        Ok(())
+    })?;
+    outcome.judge(|outcome| rig.require_strict(&plan, &lane_builds(), outcome))
 }
 
 /// Sends datagrams to another socket from some time on, by a rule that writes their port.
@@ -312,27 +376,32 @@ fn taken_apart(rig: &Rig) -> Result<Outcome> {
         );
         Ok(())
     })?;
-    outcome.judge(|outcome| rig.require_strict(&plan, &Knobs::default(), outcome))
+    outcome.judge(|outcome| rig.require_strict(&plan, &lane_builds(), outcome))
 }
 
-/// Writes into the datagrams' bytes from some time on.
-fn written_whole(rig: &Rig) -> Result<Outcome> {
+/// Writes into the datagrams from some time on.
+fn written_whole(rig: &Rig, rule: &str) -> Result<Outcome> {
     let (plan, socket) = prepare_whole(rig, UNCOPIED_BYTES)?;
     let receiver = Receiver::of(vec![socket], plan.flows, UNCOPIED_BYTES);
-    let (mut sent, mut whole) = (0, 0);
+    let (mut arrived, mut good) = (0, 0);
     let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
         live.send_more(DATAGRAMS / 4)?;
-        nft::add(CONTAINER, BYTES_RULE)?;
+        nft::add(CONTAINER, rule)?;
         live.send_more(DATAGRAMS / 4)?;
-        let before = (live.progress(), live.good());
+        // These were written to, or were already behind the rule. The reader may be away for longer.
+        thread::sleep(SETTLE);
+        let before = (live.arrivals(), live.good());
         live.send_more(DATAGRAMS / 4)?;
-        (sent, whole) = (live.progress() - before.0, live.good() - before.1);
+        command::wait_until("datagrams that the rule has written to arrive", || {
+            Ok(live.arrivals() > before.0 + DATAGRAMS / 8)
+        })?;
+        (arrived, good) = (live.arrivals() - before.0, live.good() - before.1);
         Ok(())
     })?;
     outcome.judge(|_| {
         ensure!(
-            whole == 0,
-            "of {sent} datagrams that were sent later, {whole} lack what the rule writes"
+            good == 0,
+            "of {arrived} datagrams that arrived later, {good} lack what the rule writes"
         );
         Ok(())
     })

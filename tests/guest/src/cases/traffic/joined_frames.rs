@@ -28,6 +28,8 @@ use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
 use crate::traffic::Live as _;
 
+/// More than the packets that a joiner knows.
+const FLOWS: u16 = 12;
 /// Nobody listens there, and nobody answers.
 const PORT: u16 = 5_199;
 const RULE: &str = "
@@ -69,6 +71,13 @@ pub(crate) fn cases() -> Vec<Case> {
         case("v4", Family::V4),
         case("v6", Family::V6),
         Case::of_module(
+            "join/flows",
+            "streams that take turns on one lane are joined, each by itself",
+            Run::Always,
+            flows,
+        )
+        .about_splitting(),
+        Case::of_module(
             "join/stream",
             "lanes build no packets of most segments of a stream, and with `join` 0 of all",
             Run::Always,
@@ -76,6 +85,23 @@ pub(crate) fn cases() -> Vec<Case> {
         )
         .about_splitting(),
     ]
+}
+
+/// Sends streams that take turns on one lane, some of which share a place in its joiner.
+fn flows(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.streams();
+    plan.flows = FLOWS;
+    let knobs = Knobs {
+        build: "lane",
+        ..Knobs::of(1, 64)
+    };
+    let outcome = rig.strict(&plan, &knobs, |_| Ok(()))?;
+    let (all, joined) = lane_pkts(&outcome)?;
+    ensure!(
+        joined > if rig.scale.brief { 0 } else { all / 4 } || !mflow::is_patched()?,
+        "{joined} of {all} packets were joined"
+    );
+    Ok(outcome)
 }
 
 /// Returns how many packets lanes have built or joined, and how many of them they have joined.

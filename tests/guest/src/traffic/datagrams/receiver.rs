@@ -29,6 +29,8 @@ use crate::traffic::outcome::Outcome;
 use mflow_protocol::datagram::{self, Head};
 
 const BATCH: usize = 64;
+/// GRO lets datagrams go when there are so many of them: the kernel's `UDP_GRO_CNT_MAX`.
+const GRO_PKTS: usize = 64;
 /// No packet is larger.
 const MOST_WHOLE_BYTES: usize = 1 << 16;
 /// Gaps that a message names.
@@ -208,7 +210,7 @@ impl Reader<'_> {
             self.received.longest_stall_ns = self.received.longest_stall_ns.max(stall);
         }
         self.previous_ns = Some(now);
-        let (mut taken, corrupt) = (0, self.received.corrupt);
+        let (mut taken, corrupt) = (0_u64, self.received.corrupt);
         for message in messages {
             if stamped {
                 self.received.stamps.take(&message, clock)?;
@@ -225,8 +227,12 @@ impl Reader<'_> {
                 ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
                 _ => None,
             });
-            for bytes in bytes.chunks(of_each.unwrap_or(bytes.len()).max(1)) {
+            for (place, bytes) in bytes
+                .chunks(of_each.unwrap_or(bytes.len()).max(1))
+                .enumerate()
+            {
                 taken += 1;
+                self.received.corrupt += u64::from(place >= GRO_PKTS);
                 match datagram::decode(bytes) {
                     Some(head) => self.received.record(head, now),
                     None => self.received.corrupt += 1,
@@ -234,7 +240,7 @@ impl Reader<'_> {
             }
         }
         self.shared.last_arrival_ns.store(now, Ordering::Relaxed);
-        let good = taken - (self.received.corrupt - corrupt);
+        let good = taken.saturating_sub(self.received.corrupt - corrupt);
         self.shared.good.fetch_add(good, Ordering::Relaxed);
         self.shared.arrivals.fetch_add(taken, Ordering::Relaxed);
         Ok(())
