@@ -112,7 +112,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::of_module(
             "gro/whole/apart",
             "datagrams for a socket with UDP_GRO come to one without: in order, and none is late",
-            Run::Always,
+            Run::Plain,
             taken_apart,
         ),
         Case::of_module(
@@ -130,7 +130,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::of_module(
             "gro/whole/veth",
             "a veth begins to cut datagrams for a socket with UDP_GRO: in order, and none is late",
-            Run::Always,
+            Run::Plain,
             cut_by_veth,
         ),
         Case::of_module(
@@ -316,8 +316,9 @@ fn taken_whole(rig: &Rig, bytes: usize) -> Result<Outcome> {
         let (arrived, before) = (live.arrivals(), read_pkts()?);
         live.send_more(DATAGRAMS / 2)?;
         let (arrived, pkts) = (live.arrivals() - arrived, read_pkts()? - before);
+        // Without our patches a list is taken apart in front of the socket.
         ensure!(
-            pkts < arrived * 3 / 4,
+            pkts < arrived * 3 / 4 || !mflow::is_patched()?,
             "{arrived} datagrams were read as {pkts} packets"
         );
         Ok(())
