@@ -49,6 +49,7 @@ const LACKING: &[(&str, &str)] = &[
     ("flannel", NO_IPTABLES),
     ("header/bridge/", NO_RULES_AT_BRIDGES),
     ("header/bytes/bridge", NO_RULES_AT_BRIDGES),
+    ("header/cut/", NO_RULES_AT_BRIDGES),
     ("header/bytes/inside", NO_EDITING),
     ("header/bytes/tunnel", NO_EDITING),
     ("header/bytes/veth", NO_EDITING),
