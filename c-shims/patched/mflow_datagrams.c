@@ -106,10 +106,13 @@ static void mflow_whole_note(struct sk_buff *skb)
 static bool mflow_whole_is_written(const struct sk_buff *skb)
 {
 	unsigned int payload_at = sizeof(struct udphdr);
+	unsigned int bytes = skb_shinfo(skb)->gso_size;
 	u32 noted = skb_shinfo(skb)->tx_flags ? 0 : skb_shinfo(skb)->tskey;
 
 	/* UDP cuts a packet to the length that its header says. */
-	if (unlikely(skb->len < payload_at + skb_shinfo(skb)->gso_size))
+	if (unlikely(skb->len <= payload_at + bytes))
+		return true;
+	if (unlikely(noted && skb->len - payload_at <= (skb_shinfo(skb)->gso_segs - 1) * bytes))
 		return true;
 	return noted && csum_fold((__force __wsum)noted) !=
 			csum_fold((__force __wsum)mflow_whole_sum(skb, payload_at));

@@ -43,8 +43,18 @@ bool mflow_dev_leads_inside(const struct net_device *dev)
 	       !mflow_dev_queues(dev);
 }
 
-/* The kernel asks for both before it leaves a list of datagrams as it is. */
-#define MFLOW_LIST_FEATURES	(NETIF_F_GSO_FRAGLIST | NETIF_F_GSO_UDP_L4)
+/* The kernel asks for all of them before it leaves a list of datagrams as it is (skb_gso_ok()). */
+#define MFLOW_LIST_FEATURES	(NETIF_F_GSO_FRAGLIST | NETIF_F_GSO_UDP_L4 | NETIF_F_FRAGLIST)
+/* A list is shorter. */
+#define MFLOW_LIST_BYTES	65536
+
+/* Returns whether a list that is sent to @dev stays as it is. */
+static bool mflow_dev_sends_lists(const struct net_device *dev)
+{
+	return (dev->features & MFLOW_LIST_FEATURES) == MFLOW_LIST_FEATURES &&
+	       READ_ONCE(dev->gso_max_segs) >= MFLOW_LIST_PKTS &&
+	       READ_ONCE(dev->gso_max_size) >= MFLOW_LIST_BYTES;
+}
 
 /*
  * Returns whether @dev gets lists of datagrams as they are. If @dev is one end of a veth, lists were sent at the other end,
@@ -60,8 +70,8 @@ bool mflow_dev_takes_lists(struct net_device *dev)
 	if (!peer)
 		return true;
 	bridge = netdev_master_upper_dev_get_rcu(peer);
-	return (peer->features & MFLOW_LIST_FEATURES) == MFLOW_LIST_FEATURES &&
-	       (!bridge || (bridge->features & MFLOW_LIST_FEATURES) == MFLOW_LIST_FEATURES);
+	return mflow_dev_sends_lists(peer) &&
+	       (!bridge || mflow_dev_sends_lists(bridge));
 }
 
 static int mflow_is_macsec(struct net_device *lower,

@@ -240,6 +240,13 @@ impl Template {
         !self.is_list && self.room_fragments > 0
     }
 
+    /// Returns whether a frame of which the driver makes a packet by copying may go behind the held packet: a datagram may. GRO makes a fragment
+    /// of a copied segment, so that the reader has fewer packets to free.
+    #[inline]
+    pub fn takes_copies(&self) -> bool {
+        !self.is_tcp
+    }
+
     /// Notes that a payload has become a fragment.
     #[inline]
     pub fn note_fragment(&mut self) {

@@ -177,7 +177,7 @@ impl HeldPacket {
         let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
         // SAFETY: By the contract the request was filled.
         let is_there = unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) };
-        if !is_there {
+        if !is_there || (frag.copies != 0 && !self.template.takes_copies()) {
             return JoinResult::Alone;
         }
         // SAFETY: By the contract of `frag` in `struct mflow_request_ops` these bytes are the frame's, and the request keeps them. Nobody

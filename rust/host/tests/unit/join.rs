@@ -678,8 +678,36 @@ fn write_checksum(frame: &mut [u8], network_at: usize, at: usize, checksum_at: u
 }
 
 #[test]
-fn most_runs_of_the_test_are_joined() {
-    let run = Run {
+fn frames_are_fragments_as_long_as_there_is_room() {
+    let run = stream();
+    let packet = Packet::new(&run);
+    let mut template = Template::default();
+    assert!(template.read(&Held {
+        room_fragments: 2,
+        ..packet.held(run.header_bytes())
+    }));
+    assert!(!template.takes_copies(), "a segment");
+    for has_room in [true, true, false] {
+        assert_eq!(template.takes_fragments(), has_room);
+        template.note_fragment();
+    }
+    template.note_member(17);
+    assert!(template.takes_fragments());
+    for (is_list, takes_fragments) in [(true, false), (false, true)] {
+        let run = Run {
+            is_tcp: false,
+            is_list,
+            ..run
+        };
+        let template = self::template(&Packet::new(&run), &run).unwrap();
+        assert_eq!(template.takes_fragments(), takes_fragments);
+        assert!(template.takes_copies(), "a datagram");
+    }
+}
+
+/// Returns a stream in a tunnel.
+fn stream() -> Run {
+    Run {
         tunnel: Some(Tunnel {
             is_ipv6: false,
             has_checksum: true,
@@ -696,7 +724,12 @@ fn most_runs_of_the_test_are_joined() {
         payload: 1_348,
         first_id: 65_530,
         first_sequence: u32::MAX - 4_000,
-    };
+    }
+}
+
+#[test]
+fn most_runs_of_the_test_are_joined() {
+    let run = stream();
     let mut packet = Packet::new(&run);
     let mut template = template(&packet, &run);
     for nr in 1..48 {

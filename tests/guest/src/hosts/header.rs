@@ -144,6 +144,16 @@ pub(super) fn cases() -> Vec<Case> {
             |look| look.tos == Some(CS1) && look.hops == Some(HOPS),
         ));
         cases.push(case(
+            "cut/segments",
+            "the same filter in front of a veth that cuts packets of more than 16 segments (`gso_max_segs`)",
+            "each datagram of a split flow has the DSCP that the bridge's filter writes",
+            || {
+                command::run("ip link set veth0 gso_max_segs 16")?;
+                nft::add(None, ON_BRIDGE)
+            },
+            |look| look.tos == Some(CS1) && look.hops == Some(HOPS),
+        ));
+        cases.push(case(
             "router",
             "a route to the container instead of a bridge, and a filter that writes DSCP",
             "each datagram of a split flow has the hop limit that the host's routing leaves, and the DSCP that its filter writes",
