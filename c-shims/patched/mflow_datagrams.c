@@ -3,10 +3,10 @@
  * Datagrams of a lane in lists: GRO makes one packet of many, which pass the rest of the way together. A list has one of two forms:
  *
  * - A list of packets. At the socket the list is taken apart (udp_rcv_segment()), and each datagram is merged by itself.
- * - One packet whole, with the payload of all datagrams behind the headers of the first. A socket with UDP_GRO reads it as it is.
+ * - An aggregate: one packet with the payload of all datagrams behind the headers of the first. A socket with UDP_GRO reads it as it is.
  *
- * The first list of packets that comes to a socket shows whether the socket takes them whole. If a whole is taken apart all the same, by a
- * device on the way or for another socket, the flow has lists of packets until its next probe: to cut a whole costs more.
+ * The first list of packets that comes to a socket shows whether the socket takes aggregates. If one is taken apart all the same, by a
+ * device on the way or for another socket, the flow has lists of packets until its next probe: to cut an aggregate costs more.
  */
 
 #include <linux/ip.h>
@@ -82,28 +82,28 @@ static unsigned int mflow_list_slot(const struct sk_buff *skb)
 	return mflow_tag_get(skb) >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1);
 }
 
-static bool mflow_is_whole(const struct sk_buff *skb)
+static bool mflow_is_aggregate(const struct sk_buff *skb)
 {
 	return !(skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST);
 }
 
-/* Returns a sum of the first datagram of a whole, whose payload is here; never 0, which stands for a whole that nobody has noted. */
-static u32 mflow_whole_sum(const struct sk_buff *skb, unsigned int payload_at)
+/* Returns a sum of an aggregate's first datagram, whose payload is here; never 0, which stands for an aggregate that nobody has noted. */
+static u32 mflow_aggregate_sum(const struct sk_buff *skb, unsigned int payload_at)
 {
 	return (__force u32)skb_checksum(skb, payload_at, skb_shinfo(skb)->gso_size, 0) ?: ~0U;
 }
 
-/* GRO lets go a whole. The sum of its first datagram is kept in a field that only packets with a sender's timestamp use. */
-static void mflow_whole_note(struct sk_buff *skb)
+/* GRO lets go an aggregate. The sum of its first datagram is kept in a field that only packets with a sender's timestamp use. */
+static void mflow_aggregate_note(struct sk_buff *skb)
 {
 	unsigned int payload_at = skb_checksum_start_offset(skb) + sizeof(struct udphdr);
 
 	if (!skb_shinfo(skb)->tx_flags)
-		skb_shinfo(skb)->tskey = mflow_whole_sum(skb, payload_at);
+		skb_shinfo(skb)->tskey = mflow_aggregate_sum(skb, payload_at);
 }
 
-/* Returns whether the payload of a whole, which begins at its transport header, has been written to or cut. */
-static bool mflow_whole_is_written(const struct sk_buff *skb)
+/* Returns whether the payload of an aggregate, which begins at its transport header, has been written to or cut. */
+static bool mflow_aggregate_is_written(const struct sk_buff *skb)
 {
 	unsigned int payload_at = sizeof(struct udphdr);
 	unsigned int bytes = skb_shinfo(skb)->gso_size;
@@ -115,7 +115,7 @@ static bool mflow_whole_is_written(const struct sk_buff *skb)
 	if (unlikely(noted && skb->len - payload_at <= (skb_shinfo(skb)->gso_segs - 1) * bytes))
 		return true;
 	return noted && csum_fold((__force __wsum)noted) !=
-			csum_fold((__force __wsum)mflow_whole_sum(skb, payload_at));
+			csum_fold((__force __wsum)mflow_aggregate_sum(skb, payload_at));
 }
 
 /*
@@ -133,13 +133,13 @@ static void mflow_packets_at_begin(struct sk_buff *skb)
 	mflow_list_note(skb);
 }
 
-/* GRO lets go a list. Others than a lane's GRO make wholes, too, which are nobody's business here. */
+/* GRO lets go a list. An aggregate that is not of a lane needs no note: lanes cannot end such. */
 void mflow_list_at_begin(struct sk_buff *skb)
 {
-	if (!mflow_is_whole(skb))
+	if (!mflow_is_aggregate(skb))
 		mflow_packets_at_begin(skb);
 	else if (this_cpu_read(mflow_cpu.lane))
-		mflow_whole_note(skb);
+		mflow_aggregate_note(skb);
 }
 
 /* A list is taken apart next, and begins at its transport header. */
@@ -148,8 +148,8 @@ void mflow_list_at_end(struct sk_buff *skb)
 	int network_bytes = -skb_network_offset(skb);
 	u8 family = mflow_family(skb);
 
-	if (mflow_is_whole(skb)) {
-		mflow_slot_takes_whole(mflow_list_slot(skb), false);
+	if (mflow_is_aggregate(skb)) {
+		mflow_slot_takes_aggregates(mflow_list_slot(skb), false);
 		return;
 	}
 	mflow_list_count_memory(skb);
@@ -165,12 +165,12 @@ void mflow_list_at_socket(const struct sock *sk, struct sk_buff *skb)
 {
 	if (!(skb_shinfo(skb)->gso_type & SKB_GSO_UDP_L4) || skb->encapsulation)
 		return;
-	if (mflow_is_whole(skb)) {
-		if (unlikely(mflow_whole_is_written(skb)))
+	if (mflow_is_aggregate(skb)) {
+		if (unlikely(mflow_aggregate_is_written(skb)))
 			mflow_slot_takes_lists(mflow_list_slot(skb), false);
 	} else if (udp_test_bit(ACCEPT_L4, sk) && !READ_ONCE(udp_sk(sk)->encap_rcv)) {
-		/* A tunnel's socket would have a whole taken apart. */
-		mflow_slot_takes_whole(mflow_list_slot(skb), true);
+		/* A tunnel's socket would have an aggregate taken apart. */
+		mflow_slot_takes_aggregates(mflow_list_slot(skb), true);
 	}
 }
 

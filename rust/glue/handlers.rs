@@ -214,7 +214,7 @@ impl Handlers for PacketPath {
                 // SAFETY: By the contract it comes from the hook of this socket.
                 slot.note_takes_lists(unsafe { packet.suits_lists(socket, tag.slot()) });
                 // The first list shows it.
-                slot.forget_takes_whole();
+                slot.forget_takes_aggregates();
                 Some(packet)
             }
             TagKind::None => Some(packet),
@@ -390,14 +390,16 @@ unsafe extern "C" fn mflow_slot_takes_lists(slot: kernel::ffi::c_uint, takes: bo
     pool::slots().slot(slot as usize).note_takes_lists(takes);
 }
 
-/// Notes whether the socket of a slot's datagrams takes a list of them whole, or a whole was taken apart.
+/// Notes whether the socket of a slot's datagrams takes aggregates of them; it does not, either, if one was taken apart on the way.
 ///
 /// # Safety: called by C, in any context.
 #[cfg(not(mflow_stock))]
 #[no_mangle]
-unsafe extern "C" fn mflow_slot_takes_whole(slot: kernel::ffi::c_uint, takes: bool) {
+unsafe extern "C" fn mflow_slot_takes_aggregates(slot: kernel::ffi::c_uint, takes: bool) {
     // CAST: 32 bits into a usize.
-    pool::slots().slot(slot as usize).note_takes_whole(takes);
+    pool::slots()
+        .slot(slot as usize)
+        .note_takes_aggregates(takes);
 }
 
 /// Notes that the path of a slot's packets does not suit: `fault` is one of `MFLOW_PATH_*`. No batch waits for a packet because
@@ -435,7 +437,7 @@ unsafe extern "C" fn mflow_packet_verify(skb: *mut kernel::bindings::sk_buff) {
 #[cfg(not(mflow_stock))]
 super::ffi::check_export!(mflow_slot_takes_lists);
 #[cfg(not(mflow_stock))]
-super::ffi::check_export!(mflow_slot_takes_whole);
+super::ffi::check_export!(mflow_slot_takes_aggregates);
 #[cfg(mflow_stock)]
 super::ffi::check_export!(
     mflow_packet_verify,

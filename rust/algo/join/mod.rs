@@ -31,7 +31,7 @@ pub enum DatagramForm {
     /// In a list of packets, each with its headers.
     List = 1,
     /// In one packet with the payload of all, for a socket with `UDP_GRO`.
-    Whole = 2,
+    Aggregate = 2,
 }
 
 /// The places of a packet's headers, from Ethernet's header on, as GRO has found them.

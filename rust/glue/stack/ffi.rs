@@ -41,7 +41,7 @@ const _: () = {
     assert!(Stage::Veth as u32 == bindings::MFLOW_STAGE_VETH);
     assert!(DatagramForm::Single as u32 == bindings::MFLOW_FORM_SINGLE);
     assert!(DatagramForm::List as u32 == bindings::MFLOW_FORM_LIST);
-    assert!(DatagramForm::Whole as u32 == bindings::MFLOW_FORM_WHOLE);
+    assert!(DatagramForm::Aggregate as u32 == bindings::MFLOW_FORM_AGGREGATE);
     let builders = [
         (QueueBuilder::Unasked, bindings::MFLOW_BUILDER_UNASKED),
         (QueueBuilder::Lane, bindings::MFLOW_BUILDER_LANE),

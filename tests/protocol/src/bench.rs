@@ -89,7 +89,7 @@ pub struct Tuning {
     /// True if the NIC's GRO puts datagrams into lists, also those that end at no socket of the NIC's namespace.
     pub lists: bool,
     /// True if the NIC's GRO makes one packet of such datagrams.
-    pub wholes: bool,
+    pub aggregates: bool,
     /// The number of CPUs that packet steering on the VXLAN device chooses from.
     pub rps_cpus: usize,
     /// True if packet steering follows the reader (RFS), where the reader's CPU is known.
@@ -240,7 +240,7 @@ pub enum Reading {
     /// As many as there are with each system call, up to this number (`recvmmsg`).
     Burst(usize),
     /// As many as one packet has (`UDP_GRO`).
-    Whole,
+    Aggregate,
 }
 
 /// The traffic of a case, and its sender.

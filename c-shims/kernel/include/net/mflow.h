@@ -75,7 +75,7 @@ struct udp_table;
 /* The forms in which a lane's datagrams pass the stack. */
 #define MFLOW_FORM_SINGLE	0U
 #define MFLOW_FORM_LIST		1U	/* A list of packets, each a datagram with its headers. */
-#define MFLOW_FORM_WHOLE	2U	/* One packet with the headers of the first, for sockets with UDP_GRO. */
+#define MFLOW_FORM_AGGREGATE	2U	/* One packet with the headers of the first, for sockets with UDP_GRO. */
 
 /* GRO lets a list go that has so many datagrams: UDP_GRO_CNT_MAX, held against this in udp_offload.c. */
 #define MFLOW_LIST_PKTS		64U

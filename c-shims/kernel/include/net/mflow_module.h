@@ -124,8 +124,8 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag,
 bool mflow_worker_holds(struct mflow_worker *worker, const struct sk_buff *skb,
 			u32 tag);
 int mflow_held_append(struct sk_buff *held, struct sk_buff *skb,
-		       unsigned int network_at, unsigned int transport_at,
-		       unsigned int payload_at, bool fixed_id);
+		      unsigned int network_at, unsigned int transport_at,
+		      unsigned int payload_at, bool fixed_id);
 bool mflow_request_frag(const struct mflow_request *request,
 			struct mflow_frag *frag);
 u32 mflow_frag_sum(const struct mflow_frag *frag, unsigned int at);
@@ -212,7 +212,7 @@ void mflow_shim_exit(void);
 int mflow_lane_poll(void *lane, int budget);
 int mflow_lane_build(void *lane, int budget);
 void mflow_slot_takes_lists(unsigned int slot, bool takes);
-void mflow_slot_takes_whole(unsigned int slot, bool takes);
+void mflow_slot_takes_aggregates(unsigned int slot, bool takes);
 void mflow_deadline_expired(unsigned int slot);
 ssize_t mflow_file_read(unsigned int file, char *text, size_t size);
 int mflow_file_write(unsigned int file, const char *text, size_t len);

@@ -87,7 +87,7 @@ pub enum Joining {
     Built = 2,
 }
 
-/// The answers to whether a flow's socket takes a list of datagrams whole. A race of two may lose one of them: the next list answers again.
+/// The answers to whether a flow's socket takes aggregates of datagrams. A race of two may lose one of them: the next list answers again.
 const UNTOLD: u32 = 0;
 const TAKES: u32 = 1;
 const REFUSES: u32 = 2;
@@ -142,7 +142,7 @@ pub struct Slot<P: Packet> {
     // Whether GRO joins the flow's packets, as lanes have found last.
     gro_joins: AtomicBool,
     takes_lists: AtomicBool,
-    takes_whole: AtomicU32,
+    takes_aggregates: AtomicU32,
     // A value of `Joining`.
     joining: AtomicU32,
     late: ParkedChains<P>,
@@ -185,7 +185,7 @@ impl<P: Packet> Slot<P> {
             arrived_pkts: AtomicU32::new(0),
             gro_joins: AtomicBool::new(false),
             takes_lists: AtomicBool::new(false),
-            takes_whole: AtomicU32::new(UNTOLD),
+            takes_aggregates: AtomicU32::new(UNTOLD),
             joining: AtomicU32::new(Joining::Untried as u32),
             late: ParkedChains::new(),
             rest: ParkedChains::new(),
@@ -292,20 +292,20 @@ impl<P: Packet> Slot<P> {
         self.takes_lists.store(takes, Ordering::Relaxed);
     }
 
-    /// Notes whether the flow's socket takes a list of datagrams whole. After a whole was taken apart, no other answer counts.
-    pub fn note_takes_whole(&self, takes: bool) {
-        // ORDERING: Relaxed, all: hints: a socket that does not take a whole has it taken apart.
-        match (takes, self.takes_whole.load(Ordering::Relaxed)) {
-            (true, UNTOLD) => self.takes_whole.store(TAKES, Ordering::Relaxed),
-            (false, UNTOLD | TAKES) => self.takes_whole.store(REFUSES, Ordering::Relaxed),
+    /// Notes whether the flow's socket takes aggregates of datagrams. After one was taken apart, no other answer counts.
+    pub fn note_takes_aggregates(&self, takes: bool) {
+        // ORDERING: Relaxed, all: hints: a socket that does not take an aggregate has it taken apart.
+        match (takes, self.takes_aggregates.load(Ordering::Relaxed)) {
+            (true, UNTOLD) => self.takes_aggregates.store(TAKES, Ordering::Relaxed),
+            (false, UNTOLD | TAKES) => self.takes_aggregates.store(REFUSES, Ordering::Relaxed),
             _ => {}
         }
     }
 
-    /// Forgets whether the flow's socket takes a list of datagrams whole.
-    pub fn forget_takes_whole(&self) {
+    /// Forgets whether the flow's socket takes aggregates of datagrams.
+    pub fn forget_takes_aggregates(&self) {
         // ORDERING: Relaxed: a hint.
-        self.takes_whole.store(UNTOLD, Ordering::Relaxed);
+        self.takes_aggregates.store(UNTOLD, Ordering::Relaxed);
     }
 
     /// Returns the form in which the flow's packets, if they are datagrams, pass the stack: as its last probe and its last list have found.
@@ -314,8 +314,8 @@ impl<P: Packet> Slot<P> {
         // ORDERING: Relaxed, both: hints.
         if !self.takes_lists.load(Ordering::Relaxed) {
             DatagramForm::Single
-        } else if self.takes_whole.load(Ordering::Relaxed) == TAKES {
-            DatagramForm::Whole
+        } else if self.takes_aggregates.load(Ordering::Relaxed) == TAKES {
+            DatagramForm::Aggregate
         } else {
             DatagramForm::List
         }

@@ -20,13 +20,12 @@ use mflow_protocol::bench::Reading;
 use mflow_protocol::datagram;
 use mflow_protocol::guest::CREDIT_PORT;
 use nix::cmsg_space;
-use nix::sys::socket::{
-    recvmmsg, recvmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags, MultiHeaders,
-};
+use nix::sys::socket::{recvmmsg, recvmsg, setsockopt, sockopt, MsgFlags, MultiHeaders};
 
 use super::window::Counts;
 use crate::machine::{cpu, threads};
 use crate::network::netns;
+use crate::traffic::datagrams::aggregate;
 use crate::traffic::datagrams::ledger::Ledger;
 
 const TELL: Duration = Duration::from_millis(2);
@@ -35,8 +34,6 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Of so many datagrams the reader verifies all bytes of one, and the length of each: to sum them all would be more than the kernel does
 /// for them. No number of datagrams that come together divides it.
 const VERIFIED_OF: u32 = 17;
-/// No packet is larger.
-const MOST_WHOLE_BYTES: usize = 1 << 16;
 /// Room for every datagram that may be on its way.
 const SOCKET_BYTES: usize = 48 << 20;
 
@@ -84,7 +81,7 @@ impl Sink {
                 match reading {
                     Reading::One => read(&socket, ledgers, bytes + 1),
                     Reading::Burst(burst) => read_bursts(&socket, ledgers, bytes + 1, burst),
-                    Reading::Whole => read_wholes(&socket, ledgers)?,
+                    Reading::Aggregate => read_aggregates(&socket, ledgers)?,
                 }
                 Ok(())
             }
@@ -161,9 +158,9 @@ fn read_bursts(socket: &UdpSocket, mut ledgers: Ledgers<'_>, room: usize, burst:
     }
 }
 
-fn read_wholes(socket: &UdpSocket, mut ledgers: Ledgers<'_>) -> Result<()> {
+fn read_aggregates(socket: &UdpSocket, mut ledgers: Ledgers<'_>) -> Result<()> {
     setsockopt(socket, sockopt::UdpGroSegment, &true).context("UDP_GRO")?;
-    let mut buffer = vec![0; MOST_WHOLE_BYTES];
+    let mut buffer = vec![0; aggregate::MOST_BYTES];
     let mut control = cmsg_space!(i32);
     while !ledgers.shared.stop.load(Ordering::Relaxed) {
         let mut slices = [IoSliceMut::new(&mut buffer)];
@@ -173,12 +170,8 @@ fn read_wholes(socket: &UdpSocket, mut ledgers: Ledgers<'_>) -> Result<()> {
         else {
             continue;
         };
-        let bytes = message.bytes;
-        let of_each = message.cmsgs()?.find_map(|control| match control {
-            ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
-            _ => None,
-        });
-        for datagram in buffer[..bytes].chunks(of_each.unwrap_or(bytes).max(1)) {
+        let (bytes, datagram_bytes) = (message.bytes, aggregate::datagram_bytes(&message)?);
+        for datagram in aggregate::datagrams(&buffer[..bytes], datagram_bytes) {
             ledgers.record(datagram);
         }
     }

@@ -48,7 +48,7 @@ fn set(tuning: Tuning, device: &str, on: bool) -> Result<()> {
             "ethtool -K {device} rx-gro-list {word} rx-udp-gro-forwarding {word}"
         ))?;
     }
-    if tuning.wholes {
+    if tuning.aggregates {
         command::run(&format!("ethtool -K {device} rx-udp-gro-forwarding {word}"))?;
     }
     if tuning.follows_reader {

@@ -140,6 +140,7 @@ fn all() -> Vec<Case> {
         operation::hooks::cases(),
         forwarding::forwarded::cases(),
         traffic::gro::cases(),
+        traffic::aggregates::cases(),
         traffic::joined_frames::cases(),
         traffic::datagrams::refragmented::cases(),
         traffic::datagrams::sockets::multicast::cases(),

@@ -14,7 +14,7 @@ fn lists_are_as_at_the_first_packet_of_a_batch() {
         DatagramForm::List
     );
     assert_eq!(
-        batches.datagram_form(3, || DatagramForm::Whole),
+        batches.datagram_form(3, || DatagramForm::Aggregate),
         DatagramForm::List
     );
     assert_eq!(
@@ -23,8 +23,8 @@ fn lists_are_as_at_the_first_packet_of_a_batch() {
     );
     batches.end(3);
     assert_eq!(
-        batches.datagram_form(3, || DatagramForm::Whole),
-        DatagramForm::Whole
+        batches.datagram_form(3, || DatagramForm::Aggregate),
+        DatagramForm::Aggregate
     );
     assert_eq!(
         batches.datagram_form(4, || DatagramForm::List),

@@ -106,25 +106,25 @@ impl Merger {
     }
 }
 
-/// A whole that is cut costs more than a list, so a socket that cuts one gets none again until the flow's next probe.
+/// An aggregate that is cut costs more than a list, so a socket that cuts one gets none again until the flow's next probe.
 #[test]
 fn datagrams_pass_the_stack_in_the_form_that_suits_their_socket() {
     let slot = Merger::new().slot;
     assert_eq!(slot.datagram_form(), DatagramForm::Single, "before a probe");
     slot.note_takes_lists(true);
     assert_eq!(slot.datagram_form(), DatagramForm::List);
-    slot.note_takes_whole(true);
-    assert_eq!(slot.datagram_form(), DatagramForm::Whole);
+    slot.note_takes_aggregates(true);
+    assert_eq!(slot.datagram_form(), DatagramForm::Aggregate);
     slot.note_takes_lists(false);
     assert_eq!(slot.datagram_form(), DatagramForm::Single, "written to");
     slot.note_takes_lists(true);
     for takes in [false, true] {
-        slot.note_takes_whole(takes);
+        slot.note_takes_aggregates(takes);
         assert_eq!(slot.datagram_form(), DatagramForm::List, "one was cut");
     }
-    slot.forget_takes_whole();
-    slot.note_takes_whole(true);
-    assert_eq!(slot.datagram_form(), DatagramForm::Whole);
+    slot.forget_takes_aggregates();
+    slot.note_takes_aggregates(true);
+    assert_eq!(slot.datagram_form(), DatagramForm::Aggregate);
 }
 
 #[test]

@@ -2,20 +2,16 @@
 
 //! Lanes give to GRO what it can join, and nothing else for long. What goes past it has been verified, as with it.
 
-use std::net::{Shutdown, UdpSocket};
+use std::net::Shutdown;
 use std::thread;
-use std::time::Duration;
 
-use anyhow::{ensure, Context as _, Result};
-use mflow_protocol::datagram::MIN_BYTES;
-use nix::sys::socket::{setsockopt, sockopt};
+use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
 use crate::machine::{command, proc_net, threads};
 use crate::mflow::{self, Knobs, FASTER_THAN_ANY_PPS};
+use crate::network::nft;
 use crate::network::topology::{self, Family, CONTAINER};
-use crate::network::{netns, nft};
-use crate::traffic::datagrams::receiver::{self, Receiver};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -55,40 +51,6 @@ table inet mflow {
 }
 ";
 
-/// Datagrams that the NIC's driver does not copy.
-const UNCOPIED_BYTES: usize = 512;
-/// The port of a socket without `UDP_GRO`, and a rule that sends datagrams there.
-const PLAIN_PORT: u16 = 5_999;
-const PORT_RULE: &str = "
-table inet mflow {
-    chain before {
-        type filter hook prerouting priority raw;
-        udp dport 5001 udp dport set 5999
-    }
-}
-";
-/// A rule that writes into the filling of datagrams.
-const BYTES_RULE: &str = "
-table inet mflow {
-    chain before {
-        type filter hook prerouting priority mangle;
-        udp dport 5001 @th,320,32 set 0x6d666c77
-    }
-}
-";
-
-/// A rule that leaves twelve bytes of payload of each packet.
-const LENGTH_RULE: &str = "
-table inet mflow {
-    chain before {
-        type filter hook prerouting priority mangle;
-        udp dport 5001 udp length set 20
-    }
-}
-";
-/// The time within which what is behind a rule has been read.
-const SETTLE: Duration = Duration::from_millis(100);
-
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::of_module(
@@ -96,42 +58,6 @@ pub(crate) fn cases() -> Vec<Case> {
             "lanes have GRO put datagrams into lists: in order, and none is late",
             Run::Always,
             datagrams,
-        ),
-        Case::of_module(
-            "gro/whole",
-            "a socket with UDP_GRO gets many datagrams as one: in order, and none is late",
-            Run::Always,
-            |rig| taken_whole(rig, UNCOPIED_BYTES),
-        ),
-        Case::of_module(
-            "gro/whole/small",
-            "a socket with UDP_GRO gets many datagrams as one, of which the NIC's driver makes packets by copying",
-            Run::Plain,
-            |rig| taken_whole(rig, MIN_BYTES),
-        ),
-        Case::of_module(
-            "gro/whole/apart",
-            "datagrams for a socket with UDP_GRO come to one without: in order, and none is late",
-            Run::Plain,
-            taken_apart,
-        ),
-        Case::of_module(
-            "gro/whole/bytes",
-            "a rule begins to write into datagrams that a socket gets as one: soon it has written into each of them",
-            Run::Always,
-            |rig| written_whole(rig, BYTES_RULE),
-        ),
-        Case::of_module(
-            "gro/whole/length",
-            "a rule begins to shorten datagrams that a socket gets as one: soon it has shortened each of them",
-            Run::Always,
-            |rig| written_whole(rig, LENGTH_RULE),
-        ),
-        Case::of_module(
-            "gro/whole/veth",
-            "a veth begins to cut datagrams for a socket with UDP_GRO: in order, and none is late",
-            Run::Plain,
-            cut_by_veth,
         ),
         Case::of_module(
             "gro/alone",
@@ -278,136 +204,6 @@ fn alone(rig: &Rig) -> Result<Outcome> {
             past > all * 3 / 4 && received >= outcome.frames,
             "{past} of {all} datagrams went past GRO, and the container received {} frames as {received} packets",
             outcome.frames
-        );
-        Ok(())
-    })
-}
-
-/// Returns the knobs with which as many frames join as can.
-fn lane_builds() -> Knobs {
-    Knobs {
-        build: "lane",
-        ..Knobs::default()
-    }
-}
-
-/// Prepares for datagrams of one flow; returns their plan, and a socket with `UDP_GRO` where they end.
-fn prepare_whole(rig: &Rig, bytes: usize) -> Result<(Plan<Datagrams>, UdpSocket)> {
-    let mut plan = rig.datagrams();
-    plan.flows = 1;
-    plan.load = plan.load.sized(bytes);
-    plan.load.send_at_least(DATAGRAMS);
-    rig.prepare(&plan, &lane_builds())?;
-    let address = plan.addresses()[0];
-    let socket = netns::within(CONTAINER, || receiver::bind(&address))?;
-    setsockopt(&socket, sockopt::UdpGroSegment, &true).context("UDP_GRO")?;
-    Ok((plan, socket))
-}
-
-/// Returns how many packets sockets of the container have got to read.
-fn read_pkts() -> Result<u64> {
-    proc_net::counter(Some(CONTAINER), "Udp", "InDatagrams")
-}
-
-fn taken_whole(rig: &Rig, bytes: usize) -> Result<Outcome> {
-    let (plan, socket) = prepare_whole(rig, bytes)?;
-    let receiver = Receiver::of(vec![socket], plan.flows, bytes);
-    let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
-        let (arrived, before) = (live.arrivals(), read_pkts()?);
-        live.send_more(DATAGRAMS / 2)?;
-        let (arrived, pkts) = (live.arrivals() - arrived, read_pkts()? - before);
-        // Without our patches a list is taken apart in front of the socket.
-        ensure!(
-            pkts < arrived * 3 / 4 || !mflow::is_patched()?,
-            "{arrived} datagrams were read as {pkts} packets"
-        );
-        Ok(())
-    })?;
-    outcome.judge(|outcome| {
-        rig.require_strict(&plan, &lane_builds(), outcome)?;
-        let (all, joined) = (
-            outcome.counter("lane_pkts")?,
-            outcome.counter("joined_pkts")?,
-        );
-        // Without our patches no frame joins.
-        ensure!(
-            joined > all / 8 || !mflow::is_patched()?,
-            "{joined} of {all} frames have joined a packet before them"
-        );
-        Ok(())
-    })
-}
-
-/// Makes the veth cut wholes from some time on.
-fn cut_by_veth(rig: &Rig) -> Result<Outcome> {
-    let (plan, socket) = prepare_whole(rig, UNCOPIED_BYTES)?;
-    let receiver = Receiver::of(vec![socket], plan.flows, UNCOPIED_BYTES);
-    let received = || anyhow::Ok(proc_net::device(CONTAINER, "eth0")?.rx_pkts);
-    let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
-        live.send_more(DATAGRAMS / 4)?;
-        command::run("ethtool -K veth0 tx-udp-segmentation off")?;
-        let (arrived, before) = (live.arrivals(), received()?);
-        live.send_more(DATAGRAMS / 2)?;
-        let (arrived, pkts) = (live.arrivals() - arrived, received()? - before);
-        ensure!(
-            pkts > arrived * 3 / 4,
-            "the container received {arrived} datagrams as {pkts} packets, which the veth was to cut"
-        );
-        Ok(())
-    })?;
-    outcome.judge(|outcome| rig.require_strict(&plan, &lane_builds(), outcome))
-}
-
-/// Sends datagrams to another socket from some time on, by a rule that writes their port.
-fn taken_apart(rig: &Rig) -> Result<Outcome> {
-    let (plan, socket) = prepare_whole(rig, UNCOPIED_BYTES)?;
-    let mut address = plan.addresses()[0];
-    address.set_port(PLAIN_PORT);
-    let plain = netns::within(CONTAINER, || receiver::bind(&address))?;
-    let receiver = Receiver::of(vec![socket, plain], plan.flows, UNCOPIED_BYTES);
-    let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
-        live.send_more(DATAGRAMS / 4)?;
-        nft::add(CONTAINER, PORT_RULE)?;
-        let (arrived, before) = (live.arrivals(), read_pkts()?);
-        live.send_more(DATAGRAMS / 2)?;
-        let (arrived, pkts) = (live.arrivals() - arrived, read_pkts()? - before);
-        ensure!(
-            pkts > arrived * 3 / 4,
-            "{arrived} datagrams were read as {pkts} packets by a socket without UDP_GRO"
-        );
-        Ok(())
-    })?;
-    outcome.judge(|outcome| rig.require_strict(&plan, &lane_builds(), outcome))
-}
-
-/// Writes into the datagrams from some time on.
-fn written_whole(rig: &Rig, rule: &str) -> Result<Outcome> {
-    let (plan, socket) = prepare_whole(rig, UNCOPIED_BYTES)?;
-    let receiver = Receiver::of(vec![socket], plan.flows, UNCOPIED_BYTES);
-    let (mut arrived, mut good) = (0, 0);
-    let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
-        live.send_more(DATAGRAMS / 4)?;
-        nft::add(CONTAINER, rule)?;
-        live.send_more(DATAGRAMS / 4)?;
-        // These were written to, or were already behind the rule. The reader may be away for longer.
-        thread::sleep(SETTLE);
-        // Where the NIC sums whole frames, UDP finds out that bytes have changed.
-        let came = || {
-            let dropped = proc_net::counter(Some(CONTAINER), "Udp", "InErrors")?;
-            anyhow::Ok(live.arrivals() + dropped)
-        };
-        let before = (came()?, live.good());
-        live.send_more(DATAGRAMS / 4)?;
-        command::wait_until("datagrams that the rule has written to arrive", || {
-            Ok(came()? > before.0 + DATAGRAMS / 8)
-        })?;
-        (arrived, good) = (came()? - before.0, live.good() - before.1);
-        Ok(())
-    })?;
-    outcome.judge(|_| {
-        ensure!(
-            good == 0,
-            "of {arrived} datagrams that arrived later, {good} lack what the rule writes"
         );
         Ok(())
     })

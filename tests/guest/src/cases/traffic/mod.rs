@@ -2,6 +2,7 @@
 
 //! Traffic of each kind, and in each tunnel.
 
+pub(crate) mod aggregates;
 pub(crate) mod capture;
 pub(crate) mod datagrams;
 pub(crate) mod deadline;

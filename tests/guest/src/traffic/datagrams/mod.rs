@@ -3,6 +3,7 @@
 //! Numbered datagrams over UDP: a client that sends them ([`sender`]), an application that reads them ([`receiver`]),
 //! the record of what arrived ([`ledger`]), one run of both ends ([`run`]), and the command for it ([`command`]).
 
+pub(crate) mod aggregate;
 pub(crate) mod command;
 pub(crate) mod ledger;
 pub(crate) mod receiver;

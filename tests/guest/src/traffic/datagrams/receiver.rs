@@ -23,16 +23,14 @@ use nix::unistd::{gettid, Pid};
 
 use crate::machine::{cpu, threads};
 use crate::network::{netns, topology};
+use crate::traffic::datagrams::aggregate;
 use crate::traffic::datagrams::ledger::Ledger;
 use crate::traffic::datagrams::sender::now_ns;
 use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::MOST_JOINED_PKTS;
 use mflow_protocol::datagram::{self, Head};
 
 const BATCH: usize = 64;
-/// GRO lets datagrams go when there are so many of them: the kernel's `UDP_GRO_CNT_MAX`.
-const GRO_PKTS: usize = 64;
-/// No packet is larger.
-const MOST_WHOLE_BYTES: usize = 1 << 16;
 /// Gaps that a message names.
 const GAPS: usize = 8;
 /// The interval at which the reader looks whether it shall stop.
@@ -144,11 +142,15 @@ impl Reader<'_> {
         self.shared
             .thread
             .store(gettid().as_raw(), Ordering::Relaxed);
-        let mut takes_whole = false;
+        let mut takes_aggregates = false;
         for socket in sockets {
-            takes_whole |= getsockopt(socket, sockopt::UdpGroSegment)?;
+            takes_aggregates |= getsockopt(socket, sockopt::UdpGroSegment)?;
         }
-        let room = if takes_whole { MOST_WHOLE_BYTES } else { bytes };
+        let room = if takes_aggregates {
+            aggregate::MOST_BYTES
+        } else {
+            bytes
+        };
         let mut buffers = vec![vec![0; room]; BATCH];
         let headers = || MultiHeaders::preallocate(BATCH, Some(cmsg_space!(TimeSpec, i32)));
         let mut kept = headers();
@@ -170,7 +172,7 @@ impl Reader<'_> {
                 .filter(|(_, readable)| *readable)
             {
                 // Headers have room for no more control data than the last messages had, and not each message has some then.
-                if takes_whole {
+                if takes_aggregates {
                     kept = headers();
                 }
                 self.take(socket, &mut kept, &mut buffers)?;
@@ -223,16 +225,10 @@ impl Reader<'_> {
                 self.received.corrupt += 1;
                 continue;
             };
-            let of_each = message.cmsgs()?.find_map(|control| match control {
-                ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
-                _ => None,
-            });
-            for (place, bytes) in bytes
-                .chunks(of_each.unwrap_or(bytes.len()).max(1))
-                .enumerate()
-            {
+            let datagram_bytes = aggregate::datagram_bytes(&message)?;
+            for (place, bytes) in aggregate::datagrams(bytes, datagram_bytes).enumerate() {
                 taken += 1;
-                self.received.corrupt += u64::from(place >= GRO_PKTS);
+                self.received.corrupt += u64::from(place as u64 >= MOST_JOINED_PKTS);
                 match datagram::decode(bytes) {
                     Some(head) => self.received.record(head, now),
                     None => self.received.corrupt += 1,

@@ -237,12 +237,14 @@ fn with_host_plus(mut case: Case) -> Case {
 fn with_tuned_linux(mut case: Case) -> Case {
     let none = Tuning::default();
     // GRO's lists do nothing for segments, and cost them the look-up of a socket.
-    let (lists, wholes) = match case.load {
-        Load::Frames { reading, .. } => (reading != Reading::Whole, reading == Reading::Whole),
+    let (lists, aggregates) = match case.load {
+        Load::Frames { reading, .. } => {
+            (reading != Reading::Aggregate, reading == Reading::Aggregate)
+        }
         _ => (false, false),
     };
-    let (name, aggregation) = match wholes {
-        true => ("gro-forwarding", Tuning { wholes, ..none }),
+    let (name, aggregation) = match aggregates {
+        true => ("gro-forwarding", Tuning { aggregates, ..none }),
         false => (
             "gro-list",
             Tuning {
@@ -265,7 +267,7 @@ fn with_tuned_linux(mut case: Case) -> Case {
     };
     let together = Tuning {
         lists,
-        wholes,
+        aggregates,
         threaded: true,
         ..steering
     };
@@ -333,11 +335,11 @@ fn udp_bursts(bytes: usize) -> Case {
 }
 
 /// A reader that takes many datagrams as one, as QUIC servers and WireGuard's in user space do.
-fn udp_wholes(bytes: usize) -> Case {
+fn udp_aggregates(bytes: usize) -> Case {
     let load = Load::Frames {
         flows: UDP_CLIENTS,
         bytes,
-        reading: Reading::Whole,
+        reading: Reading::Aggregate,
     };
     case(format!("udp-{bytes}-gro"), load, stacks(&[1, 2, 4, 8]))
 }
@@ -442,7 +444,7 @@ pub(crate) fn all(suite: Suite) -> Vec<Case> {
     match suite {
         Suite::Quick => vec![
             with_tuned_linux(udp(16)),
-            with_tuned_linux(udp_wholes(QUIC_BYTES)),
+            with_tuned_linux(udp_aggregates(QUIC_BYTES)),
             udp(65_507),
             tcp(65_536),
             latency_udp(16),
@@ -454,7 +456,7 @@ pub(crate) fn all(suite: Suite) -> Vec<Case> {
                     with_device_scaling(with_tuned_linux(udp(16))),
                 )))),
                 udp_bursts(16),
-                with_tuned_linux(udp_wholes(QUIC_BYTES)),
+                with_tuned_linux(udp_aggregates(QUIC_BYTES)),
                 udp(1_024),
                 udp(4_096),
                 with_lanes_by_need(with_builders(with_tuned_linux(udp(65_507)))),
