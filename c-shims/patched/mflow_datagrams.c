@@ -133,7 +133,7 @@ static void mflow_packets_at_begin(struct sk_buff *skb)
 	mflow_list_note(skb);
 }
 
-/* GRO lets go a list. An aggregate that is not of a lane needs no note: lanes cannot end such. */
+/* GRO lets go a list. An aggregate of the NIC's own GRO is not noted, as lanes do not choose its form. */
 void mflow_list_at_begin(struct sk_buff *skb)
 {
 	if (!mflow_is_aggregate(skb))

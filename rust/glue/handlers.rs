@@ -390,7 +390,7 @@ unsafe extern "C" fn mflow_slot_takes_lists(slot: kernel::ffi::c_uint, takes: bo
     pool::slots().slot(slot as usize).note_takes_lists(takes);
 }
 
-/// Notes whether the socket of a slot's datagrams takes aggregates of them; it does not, either, if one was taken apart on the way.
+/// Notes whether the socket of a slot's datagrams takes aggregates of them. If one was taken apart on its way, `takes` is false, too.
 ///
 /// # Safety: called by C, in any context.
 #[cfg(not(mflow_stock))]
