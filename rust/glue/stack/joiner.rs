@@ -42,8 +42,8 @@ pub(crate) enum JoinResult {
 
 /// A packet of a lane that GRO holds, with the template of its next frame. Zeros are none.
 ///
-/// INVARIANT: with [`Knowledge::Template`], `held` was GRO's after as many packets as `received` says, with the tag `tag`, and GRO has got no
-/// packet with that tag since.
+/// INVARIANT: with [`Knowledge::Template`], GRO held `held` with the tag `tag` when it had got `received` packets, and has got none with that tag
+/// since.
 struct HeldPacket {
     knowledge: Knowledge,
     tag: Tag,
@@ -85,8 +85,8 @@ impl Joiner {
         }
     }
 
-    /// Joins the frame of a request with this tag with the packet that GRO holds, if the frame continues that packet. A datagram has to be
-    /// built, and then [appended](Self::append). With `is_on` false no frame joins.
+    /// Joins the frame of a request with this tag with the packet that GRO holds, if the frame continues that packet. A packet of a
+    /// [member](JoinResult::Member) has to be built, and then [appended](Self::append). With `is_on` false no frame joins.
     ///
     /// # Safety: in the poll, whose GRO has got and let go no packet that was not noted; the request was filled, and is the caller's.
     #[inline]
@@ -132,7 +132,7 @@ impl Joiner {
     ) -> Result<(), SkBuff> {
         let held = self.packet(tag);
         let (network_at, transport_at) = held.template.inner_at();
-        // SAFETY: By the contract and the invariant GRO holds the list, and by the contract we are in the poll that alone uses it. CAST: within a frame.
+        // SAFETY: By the contract and the invariant GRO holds the packet, and we are in the poll that alone uses it. CAST: within a frame.
         let room_fragments = unsafe {
             packet.append_to(
                 held.held,
