@@ -12,6 +12,7 @@
 //! `gro_receive_network_flush()` in Linux 6.12. Where these look at a field that hardly ever changes, here it has to be the same.
 
 mod identifiers;
+pub mod known_packets;
 mod sums;
 mod template;
 

@@ -184,9 +184,10 @@ impl Polling<'_> {
         unsafe { ffi::mflow_worker_held(self.worker, tag.word(), &mut held) }.then_some(held)
     }
 
-    /// Returns whether GRO holds this packet, with this tag. The packet may be gone.
+    /// Returns whether GRO holds a packet with this tag at this address. The packet may be gone.
     #[inline]
-    pub(super) fn holds(self, packet: *const ffi::sk_buff, tag: Tag) -> bool {
+    pub(super) fn holds_at(self, address: usize, tag: Tag) -> bool {
+        let packet = address as *const ffi::sk_buff;
         // SAFETY: By the invariant we are in the worker's poll; the packet's address is compared only.
         way::JOINS && unsafe { ffi::mflow_worker_holds(self.worker, packet, tag.word()) }
     }

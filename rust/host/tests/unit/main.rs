@@ -37,6 +37,8 @@ mod bounds;
 #[cfg(not(miri))]
 mod join;
 #[cfg(not(miri))]
+mod known_packets;
+#[cfg(not(miri))]
 mod model;
 #[cfg(not(miri))]
 mod stage;
