@@ -78,30 +78,22 @@ impl<T> KnownPackets<T> {
         }
     }
 
-    /// Notes that the template of the packet with this tag is no longer right.
-    #[inline]
-    pub fn forget(&mut self, tag: Tag) {
-        self.place(tag).knowledge = Knowledge::Stale;
-    }
-
     /// Returns the address and the template of the packet with this tag, which GRO holds now; nothing if no frame can join one.
     #[inline]
     pub fn find(&mut self, tag: Tag, gro: &impl Gro<T>) -> Option<(usize, &mut T)> {
         let received = self.received;
         let packet = self.place(tag);
-        let is_known = match packet.knowledge {
+        match packet.knowledge {
             Knowledge::Nothing => return None,
             Knowledge::Unsuited if packet.tag == tag => return None,
-            Knowledge::Template if packet.tag == tag => {
-                packet.received == received || gro.holds(packet.address, tag)
+            Knowledge::Template if packet.tag == tag && packet.received == received => {}
+            Knowledge::Template if packet.tag == tag && gro.holds(packet.address, tag) => {
+                // INVARIANT: GRO has just said that it holds the packet.
+                packet.received = received;
             }
-            Knowledge::Stale | Knowledge::Template | Knowledge::Unsuited => false,
-        };
-        if is_known {
-            // INVARIANT: GRO has said that it holds the packet, or has got no other since it did.
-            packet.received = received;
-        } else {
-            packet.read(tag, received, gro)?;
+            Knowledge::Stale | Knowledge::Template | Knowledge::Unsuited => {
+                packet.read(tag, received, gro)?;
+            }
         }
         Some((packet.address, &mut packet.template))
     }

@@ -247,6 +247,12 @@ impl Template {
         !self.is_tcp
     }
 
+    /// Makes no frame join until the template is read again: the last one that was to join has not.
+    #[inline]
+    pub fn close(&mut self) {
+        self.room_frames = 0;
+    }
+
     /// Notes that a payload has become a fragment.
     #[inline]
     pub fn note_fragment(&mut self) {

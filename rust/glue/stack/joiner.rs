@@ -63,11 +63,7 @@ impl Joiner {
             return JoinResult::Alone;
         };
         // SAFETY: GRO holds the packet, as it has just been found; the rest is the contract.
-        let result = unsafe { join_held(held as *mut ffi::sk_buff, template, request) };
-        result.unwrap_or_else(|| {
-            self.packets.forget(tag);
-            JoinResult::Alone
-        })
+        unsafe { join_held(held as *mut ffi::sk_buff, template, request) }
     }
 
     /// Puts the packet of a request behind the one that it continues; gives the packet back if it cannot be there.
@@ -100,16 +96,14 @@ impl Joiner {
                 Ok(())
             }
             Err(_) => {
-                // The template has gone on.
-                self.packets.forget(tag);
+                template.close();
                 Err(packet)
             }
         }
     }
 }
 
-/// Joins the frame of a request with a packet, if the frame continues it; returns nothing if the template has gone on, and the frame has not
-/// joined.
+/// Joins the frame of a request with a packet, if the frame continues it.
 ///
 /// # Safety: as for [`Joiner::join`]; GRO holds the packet, of which the template is.
 #[inline]
@@ -117,13 +111,13 @@ unsafe fn join_held(
     held: *mut ffi::sk_buff,
     template: &mut Template,
     request: &Request,
-) -> Option<JoinResult> {
+) -> JoinResult {
     // SAFETY: Zeros are a valid value of numbers and pointers.
     let mut frag: ffi::mflow_frag = unsafe { mem::zeroed() };
     // SAFETY: By the contract the request was filled.
     let is_there = unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) };
     if !is_there || (frag.copies != 0 && !template.takes_copies()) {
-        return Some(JoinResult::Alone);
+        return JoinResult::Alone;
     }
     // SAFETY: By the contract of `frag` in `struct mflow_request_ops` these bytes are the frame's, and the request keeps them. Nobody
     // writes them: the device is done with the buffer. CAST: 32 bits into a usize.
@@ -139,11 +133,11 @@ unsafe fn join_held(
         unsafe { ffi::mflow_frag_sum(&frag, at) }
     });
     let Some(joined) = joined else {
-        return Some(JoinResult::Alone);
+        return JoinResult::Alone;
     };
     // The page of a small frame costs more than a copy.
     if frag.copies != 0 || !template.takes_fragments() {
-        return Some(JoinResult::Member(joined));
+        return JoinResult::Member(joined);
     }
     // CAST: within the frame.
     let payload_at = joined.payload_at as u32;
@@ -157,10 +151,13 @@ unsafe fn join_held(
             joined.identifiers.is_fixed,
         )
     };
-    is_hung.then(|| {
+    if is_hung {
         template.note_fragment();
         JoinResult::Fragment
-    })
+    } else {
+        template.close();
+        JoinResult::Alone
+    }
 }
 
 impl Gro<Template> for Polling<'_> {

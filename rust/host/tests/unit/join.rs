@@ -693,6 +693,9 @@ fn frames_are_fragments_as_long_as_there_is_room() {
     }
     template.note_member(17);
     assert!(template.takes_fragments());
+    template.close();
+    let next = run.frame(1, run.payload);
+    assert!(joined(&mut Some(template), &next).is_none(), "closed");
     for (is_list, takes_fragments) in [(true, false), (false, true)] {
         let run = Run {
             is_tcp: false,

@@ -74,7 +74,6 @@ enum Step {
     },
     Find(Tag),
     Flush,
-    Forget(Tag),
 }
 
 /// Tags of flows that share places, and of two batches of each.
@@ -88,7 +87,6 @@ fn steps() -> impl Strategy<Value = Step> {
             .prop_map(|(tag, is_held, gone)| Step::Receive { tag, is_held, gone }),
         8 => tags().prop_map(Step::Find),
         1 => Just(Step::Flush),
-        1 => tags().prop_map(Step::Forget),
     ]
 }
 
@@ -119,7 +117,6 @@ proptest! {
                     model.held.clear();
                     known.note_flushed();
                 }
-                Step::Forget(tag) => known.forget(tag),
             }
         }
     }
