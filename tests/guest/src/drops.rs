@@ -103,11 +103,9 @@ fn of_protocols(text: &str) -> impl Iterator<Item = (String, u64)> + '_ {
 }
 
 fn of_second_family(text: &str) -> impl Iterator<Item = (String, u64)> + '_ {
-    text.lines().filter_map(|line| {
-        let (name, count) = line.split_once(char::is_whitespace)?;
-        let wanted = SECOND_FAMILY.contains(&name);
-        wanted.then_some((name.to_owned(), count.trim().parse().ok()?))
-    })
+    proc_net::counters6(text)
+        .filter(|(name, _)| SECOND_FAMILY.contains(name))
+        .map(|(name, count)| (name.to_owned(), count))
 }
 
 fn of_devices(text: &str) -> impl Iterator<Item = (String, u64)> + '_ {

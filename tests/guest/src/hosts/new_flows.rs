@@ -307,8 +307,6 @@ fn syns_again(namespace: &str) -> Result<u64> {
 }
 
 fn no_port(namespace: &str) -> Result<u64> {
-    let v6 = proc_net::read(Some(namespace), "snmp6")?;
-    let v6 = v6.lines().find_map(|line| line.strip_prefix("Udp6NoPorts"));
-    let v6: u64 = v6.context("no line Udp6NoPorts")?.trim().parse()?;
-    Ok(v6 + proc_net::counter(Some(namespace), "Udp", "NoPorts")?)
+    Ok(proc_net::counter6(Some(namespace), "Udp6NoPorts")?
+        + proc_net::counter(Some(namespace), "Udp", "NoPorts")?)
 }

@@ -19,6 +19,14 @@ pub(crate) fn counter(namespace: Option<&str>, protocol: &str, name: &str) -> Re
     find(&read(namespace, "snmp")?, protocol, name)
 }
 
+/// Returns a counter of IPv6 such as `Udp6InDatagrams` of a namespace, or of the caller's.
+pub(crate) fn counter6(namespace: Option<&str>, name: &str) -> Result<u64> {
+    let text = read(namespace, "snmp6")?;
+    let mut counters = counters6(&text);
+    let found = counters.find_map(|(found, count)| (found == name).then_some(count));
+    found.with_context(|| format!("there is no counter {name}"))
+}
+
 pub(crate) fn listens(namespace: Option<&str>, port: u16) -> Result<bool> {
     Ok(is_listening(&read(namespace, "tcp")?, port)
         || is_listening(&read(namespace, "tcp6")?, port))
@@ -105,6 +113,14 @@ pub(crate) fn counters<'a>(
         .with_context(|| format!("no lines {protocol} in:\n{text}"))?;
     let pairs = names.split(' ').zip(values.split(' '));
     Ok(pairs.filter_map(|(name, value)| Some((name, value.parse().ok()?))))
+}
+
+/// Returns the counters of IPv6 by name: each has a line.
+pub(crate) fn counters6(text: &str) -> impl Iterator<Item = (&str, u64)> {
+    text.lines().filter_map(|line| {
+        let (name, count) = line.split_once(char::is_whitespace)?;
+        Some((name, count.trim().parse().ok()?))
+    })
 }
 
 fn find(text: &str, protocol: &str, name: &str) -> Result<u64> {

@@ -13,7 +13,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::cases::{Case, Run};
 use crate::machine::{command, proc_net};
 use crate::mflow::{self, Knobs};
-use crate::network::topology::CONTAINER;
+use crate::network::topology::{Family, CONTAINER};
 use crate::network::{netns, nft};
 use crate::traffic::datagrams::receiver::{self, Receiver};
 use crate::traffic::datagrams::run::Datagrams;
@@ -62,13 +62,19 @@ pub(crate) fn cases() -> Vec<Case> {
             "gro/aggregate",
             "a socket with UDP_GRO gets many datagrams as one: in order, and none is late",
             Run::Always,
-            |rig| read_as_one(rig, UNCOPIED_BYTES),
+            |rig| read_as_one(rig, Family::V4, UNCOPIED_BYTES),
+        ),
+        Case::of_module(
+            "gro/aggregate/v6",
+            "a socket with UDP_GRO gets many datagrams of IPv6 as one: in order, and none is late",
+            Run::Always,
+            |rig| read_as_one(rig, Family::V6, UNCOPIED_BYTES),
         ),
         Case::of_module(
             "gro/aggregate/small",
             "a socket with UDP_GRO gets many datagrams as one, of which the NIC's driver makes packets by copying",
             Run::Plain,
-            |rig| read_as_one(rig, MIN_BYTES),
+            |rig| read_as_one(rig, Family::V4, MIN_BYTES),
         ),
         Case::of_module(
             "gro/aggregate/apart",
@@ -106,9 +112,9 @@ fn lane_builds() -> Knobs {
 }
 
 /// Prepares for datagrams of one flow; returns their plan, and a socket with `UDP_GRO` where they end.
-fn prepare(rig: &Rig, bytes: usize) -> Result<(Plan<Datagrams>, UdpSocket)> {
+fn prepare(rig: &Rig, inner: Family, bytes: usize) -> Result<(Plan<Datagrams>, UdpSocket)> {
     let mut plan = rig.datagrams();
-    plan.flows = 1;
+    (plan.flows, plan.inner) = (1, inner);
     plan.load = plan.load.sized(bytes);
     plan.load.send_at_least(DATAGRAMS);
     rig.prepare(&plan, &lane_builds())?;
@@ -119,17 +125,20 @@ fn prepare(rig: &Rig, bytes: usize) -> Result<(Plan<Datagrams>, UdpSocket)> {
 }
 
 /// Returns how many packets sockets of the container have got to read.
-fn read_pkts() -> Result<u64> {
-    proc_net::counter(Some(CONTAINER), "Udp", "InDatagrams")
+fn read_pkts(inner: Family) -> Result<u64> {
+    match inner {
+        Family::V4 => proc_net::counter(Some(CONTAINER), "Udp", "InDatagrams"),
+        Family::V6 => proc_net::counter6(Some(CONTAINER), "Udp6InDatagrams"),
+    }
 }
 
-fn read_as_one(rig: &Rig, bytes: usize) -> Result<Outcome> {
-    let (plan, socket) = prepare(rig, bytes)?;
+fn read_as_one(rig: &Rig, inner: Family, bytes: usize) -> Result<Outcome> {
+    let (plan, socket) = prepare(rig, inner, bytes)?;
     let receiver = Receiver::of(vec![socket], plan.flows, bytes);
     let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
-        let (arrived, before) = (live.arrivals(), read_pkts()?);
+        let (arrived, before) = (live.arrivals(), read_pkts(inner)?);
         live.send_more(DATAGRAMS / 2)?;
-        let (arrived, pkts) = (live.arrivals() - arrived, read_pkts()? - before);
+        let (arrived, pkts) = (live.arrivals() - arrived, read_pkts(inner)? - before);
         // Without our patches a list is taken apart in front of the socket.
         ensure!(
             pkts < arrived * 3 / 4 || !mflow::is_patched()?,
@@ -154,7 +163,7 @@ fn read_as_one(rig: &Rig, bytes: usize) -> Result<Outcome> {
 
 /// Makes the veth cut aggregates from some time on.
 fn cut_by_veth(rig: &Rig) -> Result<Outcome> {
-    let (plan, socket) = prepare(rig, UNCOPIED_BYTES)?;
+    let (plan, socket) = prepare(rig, Family::V4, UNCOPIED_BYTES)?;
     let receiver = Receiver::of(vec![socket], plan.flows, UNCOPIED_BYTES);
     let received = || anyhow::Ok(proc_net::device(CONTAINER, "eth0")?.rx_pkts);
     let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
@@ -174,7 +183,7 @@ fn cut_by_veth(rig: &Rig) -> Result<Outcome> {
 
 /// Sends datagrams to another socket from some time on, by a rule that writes their port.
 fn taken_apart(rig: &Rig) -> Result<Outcome> {
-    let (plan, socket) = prepare(rig, UNCOPIED_BYTES)?;
+    let (plan, socket) = prepare(rig, Family::V4, UNCOPIED_BYTES)?;
     let mut address = plan.addresses()[0];
     address.set_port(PLAIN_PORT);
     let plain = netns::within(CONTAINER, || receiver::bind(&address))?;
@@ -182,9 +191,9 @@ fn taken_apart(rig: &Rig) -> Result<Outcome> {
     let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
         live.send_more(DATAGRAMS / 4)?;
         nft::add(CONTAINER, PORT_RULE)?;
-        let (arrived, before) = (live.arrivals(), read_pkts()?);
+        let (arrived, before) = (live.arrivals(), read_pkts(Family::V4)?);
         live.send_more(DATAGRAMS / 2)?;
-        let (arrived, pkts) = (live.arrivals() - arrived, read_pkts()? - before);
+        let (arrived, pkts) = (live.arrivals() - arrived, read_pkts(Family::V4)? - before);
         ensure!(
             pkts > arrived * 3 / 4,
             "{arrived} datagrams were read as {pkts} packets by a socket without UDP_GRO"
@@ -196,7 +205,7 @@ fn taken_apart(rig: &Rig) -> Result<Outcome> {
 
 /// Writes into the datagrams from some time on.
 fn written(rig: &Rig, rule: &str) -> Result<Outcome> {
-    let (plan, socket) = prepare(rig, UNCOPIED_BYTES)?;
+    let (plan, socket) = prepare(rig, Family::V4, UNCOPIED_BYTES)?;
     let receiver = Receiver::of(vec![socket], plan.flows, UNCOPIED_BYTES);
     let (mut arrived, mut good) = (0, 0);
     let outcome = Datagrams::measure_at(&plan, plan.addresses(), receiver, |live| {
