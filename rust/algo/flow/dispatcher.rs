@@ -195,7 +195,7 @@ impl<P: Packet> Dispatcher<P> {
             config: config(),
             now_ms,
             wire_pkts,
-            stands_for: self.rest.stands_for(),
+            rest: &mut self.rest,
         };
         if let Some(window) = ended_window {
             step.on_window_end(flow, window, &packet);
@@ -276,7 +276,7 @@ impl<P: Packet> Dispatcher<P> {
             config,
             now_ms,
             wire_pkts: 0,
-            stands_for: 1,
+            rest: &mut self.rest,
         };
         for flow in self.table.with_slot() {
             if flow.is_idle(now_ms, idle_ms) {
@@ -285,11 +285,11 @@ impl<P: Packet> Dispatcher<P> {
         }
     }
 
-    /// Ends a poll. Returns whether the packets of the next poll may pass unseen, because the load controller refuses flows.
+    /// Ends a poll. Returns whether the packets of the next poll may pass unseen, because no flow is to be split.
     /// `has_flows` says whether flows of this source have a slot.
     #[inline]
-    pub fn end_poll(&mut self, has_flows: bool, orders: &Orders) -> bool {
-        self.rest.end_poll(!has_flows && orders.refuses())
+    pub fn end_poll(&mut self, now_ms: u32, has_flows: bool, orders: &Orders) -> bool {
+        self.rest.end_poll(now_ms, has_flows, orders.refuses())
     }
 
     /// Calls [`reap`](Self::reap) if it is time to.
@@ -344,8 +344,7 @@ pub(super) struct Step<'a, P: Packet, H> {
     pub(super) now_ms: u32,
     // Of the packet that is being carried.
     pub(super) wire_pkts: u32,
-    // The number of packets for which it stands, itself and those that have passed unseen.
-    pub(super) stands_for: u32,
+    pub(super) rest: &'a mut Rest,
 }
 
 impl<P: Packet, H: Host<P>> Step<'_, P, H> {

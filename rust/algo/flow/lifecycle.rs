@@ -136,6 +136,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             flow.hint = packet.hint();
         }
         self.count_unseen(flow);
+        if self.seems_fast(flow) && self.rest.wake(self.now_ms) {
+            flow.count_again(self.now_ms, self.wire_pkts);
+        }
         let fast = flow.is_fast(flow.pkts, self.config.min_window_pkts);
         if !fast || flow.is_held(self.now_ms) {
             return Dispatched::Ordinary(packet);
@@ -176,8 +179,16 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     /// Counts the flow's packets that have passed unseen, for which this packet stands.
     fn count_unseen(&self, flow: &mut Flow) {
-        let unseen = self.wire_pkts.saturating_mul(self.stands_for - 1);
+        let unseen = self.wire_pkts.saturating_mul(self.rest.stands_for() - 1);
         flow.pkts = flow.pkts.saturating_add(unseen);
+    }
+
+    /// Returns whether the flow may soon have to be split, so that the source must look at all packets.
+    fn seems_fast(&self, flow: &mut Flow) -> bool {
+        flow.is_fast(flow.pkts, self.config.min_window_pkts / 2)
+            && flow.hint != Hint::Never
+            && !flow.is_held(self.now_ms)
+            && !self.host.orders().refuses()
     }
 
     /// Returns the reason why this packet of a fast flow cannot be its probe, if there is one. The next packet may be.

@@ -84,6 +84,11 @@ impl Flow {
         ended
     }
 
+    /// Begins another window with what was `arrived` packets on the wire.
+    pub(super) fn count_again(&mut self, now_ms: u32, arrived: u32) {
+        (self.window_start_ms, self.pkts) = (now_ms, arrived);
+    }
+
     /// Returns whether the next packet that is counted ends the window.
     #[inline]
     pub(super) fn has_window_ended(&self, now_ms: u32) -> bool {

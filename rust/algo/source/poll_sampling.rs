@@ -1,24 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The polls of a source that rests. While the load controller refuses flows and none of the source's flows is split, only packet
-//! rates matter. One poll in a few tells these, so the packets of the other polls pass unseen: they skip the dispatcher.
+//! The polls of a source that rests. While no flow of the source is to be split, only packet rates matter. One poll in a few tells
+//! these, so the packets of the other polls pass unseen: they skip the dispatcher.
+//!
+//! A source rests while the load controller refuses flows, and after a second in which no flow seemed fast. As soon as a flow seems
+//! fast the source wakes, and the flow is counted packet by packet before anything is decided.
 
 /// The number of polls of which one is looked at. It is a prime: flows that take turns mostly do so in powers of two.
 const POLLS: u8 = 13;
+
+/// The time without a fast flow after which a source rests, in milliseconds.
+const CALM_MS: u32 = 1_000;
 
 /// The position of a source in these polls. Memory of zeros looks at every poll.
 #[derive(Debug, Default)]
 pub struct Rest {
     is_resting: bool,
     place: u8,
+    has_begun: bool,
+    // The time of the last reason to be awake; the first poll is one.
+    awake_ms: u32,
 }
 
 impl Rest {
-    /// Ends a poll. Returns whether the packets of the next poll are to pass unseen.
+    /// Ends a poll. `has_flows` says whether flows of this source have a slot, and `refuses` whether the load controller refuses
+    /// flows. Returns whether the packets of the next poll are to pass unseen.
     #[inline]
-    pub fn end_poll(&mut self, may_rest: bool) -> bool {
-        if !may_rest {
-            *self = Self::default();
+    pub fn end_poll(&mut self, now_ms: u32, has_flows: bool, refuses: bool) -> bool {
+        if has_flows || !self.has_begun {
+            self.wake(now_ms);
+            self.has_begun = true;
+        }
+        let is_calm = now_ms.wrapping_sub(self.awake_ms) >= CALM_MS;
+        if has_flows || !(refuses || is_calm) {
+            (self.is_resting, self.place) = (false, 0);
             return false;
         }
         self.is_resting = true;
@@ -27,6 +42,15 @@ impl Rest {
             self.place = 0;
         }
         self.place != 0
+    }
+
+    /// Keeps the source awake for a second, because a flow seems fast. Returns whether the source rested.
+    #[inline]
+    pub fn wake(&mut self, now_ms: u32) -> bool {
+        let rested = self.is_resting;
+        self.awake_ms = now_ms;
+        (self.is_resting, self.place) = (false, 0);
+        rested
     }
 
     /// Returns the number of packets for which one packet stands that is looked at.

@@ -592,7 +592,7 @@ impl Source {
         if self.napi.is_some() {
             // ORDERING: Relaxed: written in this context, or where the source ends and it makes no difference whether it rests.
             let has_flows = self.active_flows.load(Ordering::Relaxed) > 0;
-            let rests = dispatcher.end_poll(has_flows, pool::orders());
+            let rests = dispatcher.end_poll(runtime::now_ms(), has_flows, pool::orders());
             self.head.set_rests(rests);
         }
         self.kick(dispatcher.lanes.take_touched(pool::ring_bytes()));

@@ -626,7 +626,15 @@ impl World {
             .reap_if_due(&self.counters, &mut self.around, self.config);
         self.dispatcher.lanes.take_touched(&self.around.ring_bytes);
         let has_flows = self.around.nr_active > 0;
-        self.rests = self.dispatcher.end_poll(has_flows, &self.around.orders);
+        let now_ms = self.around.now_ms();
+        self.rests = self
+            .dispatcher
+            .end_poll(now_ms, has_flows, &self.around.orders);
+    }
+
+    /// Returns whether the packets of the next poll pass the dispatcher unseen.
+    pub(crate) fn rests(&self) -> bool {
+        self.rests
     }
 
     pub(crate) fn nr_sent(&self) -> &[u64] {

@@ -72,6 +72,74 @@ fn slow_flow_is_left_alone() {
     assert_in_order(&world, 0);
 }
 
+/// Lets a flow have a packet in each of `polls` polls, spread over `ms` milliseconds.
+fn poll_often(world: &mut World, flow: u16, polls: u32, ms: u32) {
+    for _ in 0..polls {
+        world.receive(flow, 1);
+        world.settle();
+        world.end_nic_poll();
+        world.around.wait(u64::from(ms) * MS / u64::from(polls));
+    }
+}
+
+/// A source that has seen slow flows for a second looks at some polls only.
+#[test]
+fn slow_flow_is_seen_now_and_then() {
+    let mut world = World::new(2, 16);
+    world.config.min_window_pkts = 100;
+    poll_often(&mut world, 0, 200, 1_100);
+    assert!(world.rests());
+    let mut unseen = 0;
+    for _ in 0..130 {
+        poll_often(&mut world, 0, 1, 5);
+        unseen += u32::from(world.rests());
+    }
+    assert_eq!(unseen, 120);
+    assert_eq!(world.count(Counter::ProbesSent), 0);
+    assert_in_order(&world, 0);
+}
+
+/// Packets that pass unseen are counted by those that are looked at, but no flow is split for a count of that kind.
+#[test]
+fn flow_that_becomes_fast_is_counted_packet_by_packet() {
+    let mut world = World::new(2, 16);
+    world.config.min_window_pkts = 100;
+    poll_often(&mut world, 0, 200, 1_100);
+    assert!(world.rests());
+    // Four packets that are looked at stand for half of a fast flow's. From there on, all are counted.
+    let mut looked_at_in_a_row = 0;
+    while world.count(Counter::ProbesSent) == 0 {
+        looked_at_in_a_row = if world.rests() {
+            0
+        } else {
+            looked_at_in_a_row + 1
+        };
+        poll_often(&mut world, 0, 1, 0);
+    }
+    assert_eq!(looked_at_in_a_row, 100);
+    poll_often(&mut world, 0, 50, 1);
+    assert_eq!(world.count(Counter::FlowsSplit), 1);
+    assert_in_order(&world, 0);
+}
+
+/// A fast flow that is kept whole for a time needs no looks until that time is over.
+#[test]
+fn source_rests_while_its_fast_flow_is_held() {
+    let mut world = World::new(2, 16);
+    world.around.fate = |_| Fate::Queue;
+    poll_often(&mut world, 0, 40, 10);
+    assert_eq!(world.count(Counter::PathsAsync), 1);
+    poll_often(&mut world, 0, 1_100, 1_100);
+    assert!((0..12).any(|_| {
+        poll_often(&mut world, 0, 1, 1);
+        world.rests()
+    }));
+    // It is tried again when its five seconds are over.
+    poll_often(&mut world, 0, 4_000, 4_000);
+    assert_eq!(world.count(Counter::PathsAsync), 2);
+    assert_in_order(&world, 0);
+}
+
 /// A window begins with the first packet of a flow, whatever the clock says.
 #[test]
 fn new_flow_has_a_whole_window() {

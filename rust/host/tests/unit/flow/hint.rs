@@ -24,11 +24,12 @@ fn new() -> World {
     World::new(2, BATCH_PKTS)
 }
 
-/// Lets a flow have this many packets, each carried to its end at once, and a window end.
+/// Lets a flow have this many packets, each in a poll of its own and carried to its end at once, and a window end.
 fn window(world: &mut World, flow: u16, pkts: u32) {
     for _ in 0..pkts {
         world.receive(flow, 1);
         world.settle();
+        world.end_nic_poll();
     }
     world.around.wait(u64::from(RATE_WINDOW_MS) * 1_000);
     world.end_nic_poll();

@@ -4,25 +4,52 @@
 
 use mflow_algo::algo::source::poll_sampling::Rest;
 
+/// Returns the polls that are looked at, of `polls` polls in one millisecond.
+fn looks(rest: &mut Rest, now_ms: u32, polls: usize) -> Vec<usize> {
+    (0..polls)
+        .filter(|_| !rest.end_poll(now_ms, false, false))
+        .collect()
+}
+
 #[test]
-fn every_poll_is_looked_at_unless_it_may_rest() {
+fn every_poll_is_looked_at_in_the_first_second_and_while_flows_have_slots() {
     let mut rest = Rest::default();
     assert_eq!(rest.stands_for(), 1);
-    for _ in 0..20 {
-        assert!(!rest.end_poll(false));
+    for now_ms in 7..1_007 {
+        assert!(!rest.end_poll(now_ms, false, false));
         assert_eq!(rest.stands_for(), 1);
     }
+    for now_ms in 1_007..3_000 {
+        assert!(!rest.end_poll(now_ms, true, true));
+    }
+    // The second begins again with the last poll that had a flow.
+    for now_ms in 3_000..3_999 {
+        assert!(!rest.end_poll(now_ms, false, false));
+    }
+    assert!(rest.end_poll(3_999, false, false));
 }
 
 #[test]
 fn one_poll_in_thirteen_is_looked_at_and_stands_for_all() {
     let mut rest = Rest::default();
-    let unseen: Vec<bool> = (0..39).map(|_| rest.end_poll(true)).collect();
-    let looks: Vec<usize> = (0..39).filter(|&poll| !unseen[poll]).collect();
-    assert_eq!(looks, [12, 25, 38]);
+    assert!(!rest.end_poll(0, false, false));
+    assert_eq!(looks(&mut rest, 1_000, 39), [12, 25, 38]);
     assert_eq!(rest.stands_for(), 13);
-    // In the middle of it, too, the next poll is looked at when that is over.
-    assert!(rest.end_poll(true));
-    assert!(!rest.end_poll(false));
+    // In the middle of it, too, the next poll is looked at when a flow seems fast.
+    assert!(rest.end_poll(1_001, false, false));
+    assert!(rest.wake(1_001));
+    assert_eq!(rest.stands_for(), 1);
+    assert!(!rest.wake(1_001));
+    assert_eq!(looks(&mut rest, 2_000, 39).len(), 39);
+    assert_eq!(looks(&mut rest, 2_001, 39).len(), 3);
+}
+
+#[test]
+fn a_source_rests_at_once_while_flows_are_refused() {
+    let mut rest = Rest::default();
+    assert!(rest.end_poll(0, false, true));
+    assert_eq!(rest.stands_for(), 13);
+    // The next poll is looked at when that is over.
+    assert!(!rest.end_poll(1, false, false));
     assert_eq!(rest.stands_for(), 1);
 }
