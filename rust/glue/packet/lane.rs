@@ -14,9 +14,9 @@ use crate::algo::counters::{Counter, Counters};
 use crate::algo::join::DatagramForm;
 use crate::algo::knobs::LaneCpus;
 use crate::algo::lanes::gro_trial::GroTrial;
-use crate::algo::lanes::open_batches::OpenBatches;
 use crate::algo::lanes::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use crate::algo::lanes::queue::Packet as _;
+use crate::algo::lanes::carried_batches::CarriedBatches;
 use crate::algo::lanes::ring_bytes::MAX_CPU_RING_BYTES;
 use crate::algo::merge::lane_run::Collector;
 use crate::algo::merge::slot::LaneId;
@@ -78,7 +78,7 @@ pub struct Lane {
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
-    batches: UnsafeCell<OpenBatches>,
+    batches: UnsafeCell<CarriedBatches>,
     joiner: UnsafeCell<Joiner>,
     // Bit `n`: this lane has to merge slot `n` when the call of the stack has returned.
     owes_merge: UnsafeCell<u64>,
