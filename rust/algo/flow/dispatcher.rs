@@ -14,11 +14,11 @@
 //! An open batch holds no packet up (its own are delivered as they come), so a flow may pause in the middle of one for as
 //! long as it likes.
 
-use super::carried::Carried;
 use super::fenced::Fenced;
 use super::state::{Carrier, FlowState, Split};
 use super::table::FlowTable;
 use super::transitions::Transition;
+use super::work_counts::WorkCounts;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::headers::flow_key::FlowKey;
 use crate::algo::knobs::Build;
@@ -122,7 +122,7 @@ pub struct Dispatcher<P: Packet> {
     // True if all fences that other sources had sent before this source began have had their turn.
     settled: bool,
     // Of this source's flows, by their slots.
-    carried: [Carried; NR_SLOTS],
+    work_counts: [WorkCounts; NR_SLOTS],
     fenced: [Fenced; NR_SLOTS],
     rest: Rest,
 }
@@ -135,7 +135,7 @@ impl<P: Packet> Dispatcher<P> {
             lanes: LaneSet::new(),
             reaped_ms: 0,
             settled: false,
-            carried: [Carried::NONE; NR_SLOTS],
+            work_counts: [WorkCounts::NONE; NR_SLOTS],
             fenced: [Fenced::NONE; NR_SLOTS],
             rest: Rest::default(),
         }
@@ -188,7 +188,7 @@ impl<P: Packet> Dispatcher<P> {
         let mut step = Step {
             lanes: &mut self.lanes,
             settled: &mut self.settled,
-            carried: &mut self.carried,
+            work_counts: &mut self.work_counts,
             fenced: &mut self.fenced,
             counters,
             host,
@@ -269,7 +269,7 @@ impl<P: Packet> Dispatcher<P> {
         let mut step = Step {
             lanes: &mut self.lanes,
             settled: &mut self.settled,
-            carried: &mut self.carried,
+            work_counts: &mut self.work_counts,
             fenced: &mut self.fenced,
             counters,
             host,
@@ -336,7 +336,7 @@ fn inline<P>(counters: &Counters, packet: P, wire_pkts: u32) -> Dispatched<P> {
 pub(super) struct Step<'a, P: Packet, H> {
     pub(super) lanes: &'a mut LaneSet<P>,
     pub(super) settled: &'a mut bool,
-    pub(super) carried: &'a mut [Carried; NR_SLOTS],
+    pub(super) work_counts: &'a mut [WorkCounts; NR_SLOTS],
     pub(super) fenced: &'a mut [Fenced; NR_SLOTS],
     pub(super) counters: &'a Counters,
     pub(super) host: &'a mut H,
@@ -355,9 +355,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     #[inline]
-    pub(super) fn carried(&mut self, slot: u8) -> &mut Carried {
+    pub(super) fn work_counts(&mut self, slot: u8) -> &mut WorkCounts {
         // PANIC: the remainder is below the length.
-        &mut self.carried[usize::from(slot) % NR_SLOTS]
+        &mut self.work_counts[usize::from(slot) % NR_SLOTS]
     }
 
     pub(super) fn fenced(&mut self, slot: u8) -> &mut Fenced {
@@ -449,7 +449,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 }
             }
         }
-        self.carried(split.slot)
+        self.work_counts(split.slot)
             .add_batch(split.carrier, batch_pkts);
         split.left_pkts = batch_pkts;
     }

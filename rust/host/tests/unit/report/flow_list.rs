@@ -2,9 +2,9 @@
 
 //! The file `flows`: its lines, and what becomes of those for which there is no room.
 
-use mflow_algo::algo::flow::carried::Work;
 use mflow_algo::algo::flow::hint::Hint;
 use mflow_algo::algo::flow::table::FLOW_PLACES;
+use mflow_algo::algo::flow::work_counts::Work;
 use mflow_algo::algo::headers::flow_key::IPPROTO_TCP;
 use mflow_algo::algo::knobs::cpulist::CpuSet;
 use mflow_algo::algo::lanes::lane_set::MAX_LANES;
