@@ -133,8 +133,8 @@ static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
 			!test_bit(slot, mflow_written));
 }
 
-/* Counts what a lane has given; true: more have come than were given. */
-static bool mflow_arrives(struct mflow_carried *carried, u32 pkts)
+/* Counts packets that have come to their end on this CPU. Returns whether more have come than its lanes have given. */
+static bool mflow_count_arrived(struct mflow_carried *carried, u32 pkts)
 {
 	u32 arrived = carried->arrived + pkts;
 	bool more = (s32)(arrived - carried->given) > 0;
@@ -185,8 +185,10 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	if (kind == MFLOW_KIND_SPLIT)
 		mflow_note_receiver(state->net, skb, mflow_stock_slot(tag), state->pf);
 	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
-		/* Another CPU's, or given up before: something queues packets where no lane sees it. */
-		if (mflow_arrives(carried, pkts) && !fault)
+		/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
+		bool too_many = mflow_count_arrived(carried, pkts);
+
+		if (too_many && !fault)
 			fault = MFLOW_PATH_QUEUES;
 	}
 	/* Before anything waits for it: it may go with its route. */
@@ -200,7 +202,7 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 
 	if (ops->merge(NULL, skb, NULL, pkts)) {
 		if (kind == MFLOW_KIND_SPLIT)
-			mflow_run_wait();
+			mflow_run_schedule();
 		return NF_STOLEN;
 	}
 
@@ -240,7 +242,7 @@ static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_h
 	/* It leaves this host, or may: nobody puts it in order again, and no lane waits for it. */
 	local_bh_disable();
 	carried = this_cpu_ptr(&mflow_carried);
-	mflow_arrives(carried, mflow_stock_wire_pkts(skb));
+	mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
 	mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
 	local_bh_enable();
 }
