@@ -406,8 +406,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     fn next_batch(&mut self, split: &mut Split) {
         let order = self.host.orders().order(usize::from(split.slot));
         let batch_pkts = self.batch_pkts(split.slot, order);
+        // Without a carrier there is room: the batch before is a fence, which is opened only if a number is left behind it
+        // (`lifecycle.rs`).
         let window_left = self.window_left(split);
         if window_left == 0 && split.carrier.is_some() {
+            // The open batch has the last number, so it is inline, and goes on.
             self.counters.add_owned(Counter::BatchesGrown, 1);
         } else {
             if split.carrier != Some(Carrier::Inline) {
@@ -422,7 +425,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 (Build::Auto, Joining::Built) => Builder::LaneInTime,
             };
             let reserved = match window_left {
-                0 | 1 => Err(NoRoom::Rings),
+                0 | 1 => Err(NoRoom::Window),
                 _ => self
                     .lanes
                     .reserve_batch(batch_pkts, builder, order, self.host.ring_bytes()),
@@ -430,7 +433,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             if reserved == Err(NoRoom::Memory) {
                 self.counters.add_owned(Counter::MemoryBatches, 1);
             }
+            // A lane's batch has ended above: if there is a carrier still, it is this core.
             match (reserved, split.carrier) {
+                // The inline batch goes on.
                 (Err(_), Some(_)) => self.note_cpu(split.slot),
                 (Err(_), None) => {
                     split.carrier = Some(Carrier::Inline);
