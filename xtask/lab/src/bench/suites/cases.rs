@@ -58,13 +58,13 @@ impl Suite {
 #[derive(Clone, Debug)]
 pub(crate) struct Mode {
     pub(crate) name: &'static str,
-    pub(crate) stack: What,
+    pub(crate) stack: StackChoice,
     /// The instance of HIKE on the NIC in front of the stack.
     pub(crate) front: Option<Front>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum StackChoice {
     Stack(Stack),
     /// This stack on the kernel that was built without the hooks.
     WithoutHooks(Stack),
@@ -89,7 +89,7 @@ impl Mode {
             return false;
         }
         match &self.stack {
-            What::Stack(
+            StackChoice::Stack(
                 Stack::Native
                 | Stack::Vanilla
                 | Stack::Loaded
@@ -105,7 +105,7 @@ impl Mode {
                     ..
                 },
             ) => true,
-            What::Stack(_) | What::WithoutHooks(_) | What::Missing(_) => false,
+            StackChoice::Stack(_) | StackChoice::WithoutHooks(_) | StackChoice::Missing(_) => false,
         }
     }
 
@@ -113,14 +113,14 @@ impl Mode {
     pub(crate) fn name_in(&self, case: &Case) -> String {
         let name = format!("{}/{}", case.name, self.name);
         match self.stack {
-            What::Stack(Stack::Mflow { lanes, .. }) => format!("{name} {lanes}"),
+            StackChoice::Stack(Stack::Mflow { lanes, .. }) => format!("{name} {lanes}"),
             _ => name,
         }
     }
 
     fn leave_out_pipeline(&mut self) {
-        if matches!(self.stack, What::Stack(Stack::Falcon { .. })) {
-            self.stack = What::Missing(NONE_WHOLE);
+        if matches!(self.stack, StackChoice::Stack(Stack::Falcon { .. })) {
+            self.stack = StackChoice::Missing(NONE_WHOLE);
         }
     }
 }
@@ -128,7 +128,7 @@ impl Mode {
 pub(crate) fn mode(name: &'static str, stack: Stack) -> Mode {
     Mode {
         name,
-        stack: What::Stack(stack),
+        stack: StackChoice::Stack(stack),
         front: None,
     }
 }
@@ -424,7 +424,7 @@ fn overhead() -> Case {
         modes: vec![
             Mode {
                 name: "compiled-out",
-                stack: What::WithoutHooks(Stack::Vanilla),
+                stack: StackChoice::WithoutHooks(Stack::Vanilla),
                 front: None,
             },
             mode("off", Stack::Vanilla),

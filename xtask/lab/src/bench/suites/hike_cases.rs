@@ -216,7 +216,7 @@ pub(crate) fn all() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::suites::cases::What;
+    use crate::bench::suites::cases::StackChoice;
 
     #[test]
     fn chains_have_as_many_programs_as_their_names_say() {
@@ -225,7 +225,8 @@ mod tests {
             let name = format!("hike-chain-{count}");
             let case = cases.iter().find(|case| case.name == name);
             for mode in &case.expect("a case").modes {
-                let What::Stack(Stack::Router(Router::Chain { programs, .. })) = &mode.stack else {
+                let StackChoice::Stack(Stack::Router(Router::Chain { programs, .. })) = &mode.stack
+                else {
                     panic!("no chain: {mode:?}");
                 };
                 assert_eq!(programs.split(',').count(), count);
