@@ -51,7 +51,7 @@ pub struct Path {
 }
 
 impl Envelope {
-    /// Returns what is around packets for the NIC with this address, in the overlay or without it.
+    /// Returns the envelope of packets to the NIC with this address, in the overlay or without it.
     pub fn new(nic_mac: &str, overlay: bool) -> Result<Self> {
         let link = |destination: &str, source: &str| -> Result<Ethernet2Header> {
             Ok(Ethernet2Header {
