@@ -99,7 +99,7 @@ void mflow_run_forget(struct mflow_source *source)
 	}
 }
 
-/* Interrupt on the run's CPU. */
+/* Schedules the NAPI of a run. Interrupt on its CPU. */
 static void mflow_run_interrupt(void *data)
 {
 	struct mflow_run *run = data;
