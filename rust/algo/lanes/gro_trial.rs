@@ -67,7 +67,7 @@ impl GroTrial {
         flow.joined |= joined;
     }
 
-    /// A batch of the slot is over. If a trial is, too, and it has shown anything, returns whether GRO has joined packets in it.
+    /// Ends a batch of the slot. If a trial ends, too, and has shown anything, returns whether GRO has joined packets in it.
     #[inline]
     pub fn end_batch(&mut self, slot: usize) -> Option<bool> {
         let flow = self.flow(slot);

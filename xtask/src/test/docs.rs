@@ -122,7 +122,7 @@ fn files_exist(project: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The kernel's `module!` takes no version, and Cargo does not build the module: it has to write its version out.
+/// Checks the module's version: the kernel's `module!` takes none, and Cargo does not build the module, so it has to write it out.
 fn version(project: &Path) -> Result<()> {
     let file = "rust/glue/operator/files.rs";
     let line = concat!("const VERSION: &str = \"", env!("CARGO_PKG_VERSION"), "\";");

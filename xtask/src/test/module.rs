@@ -51,7 +51,7 @@ fn sparse(kernel: &Kernel) -> Result<()> {
     has_none(&kernel::check_own_objects(kernel)?, "net/core/mflow.c")
 }
 
-/// The same for the files that unpatched kernels get.
+/// Does the same for the files that unpatched kernels get.
 fn sparse_stock(kernel: &Kernel) -> Result<()> {
     let log = module::check_stock(&kernel.build_dir)?;
     has_none(&log, "c-shims/stock/mflow_port.c")

@@ -299,7 +299,7 @@ async fn devices() -> Result<Devices, Status> {
     Devices::read().await.map_err(|error| refused(&error))
 }
 
-/// A configuration that cannot be.
+/// Returns the status for a configuration that cannot be.
 fn bad(problem: &Problem) -> Status {
     Status::invalid_argument(problem.to_string())
 }

@@ -137,7 +137,7 @@ fn lines_say_where_flows_stand() {
     assert_eq!(list(&found).lines().collect::<Vec<_>>(), expected);
 }
 
-/// The keys of a line, in order; what follows is for people.
+/// Returns the keys of a line, in order; what follows is for people.
 fn keys(line: &str) -> Vec<&str> {
     let pairs = line.split(" # ").next().unwrap();
     pairs.split(' ').step_by(2).collect()
