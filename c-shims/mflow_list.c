@@ -212,7 +212,7 @@ static void mflow_follow_v4(struct sk_buff *member, struct iphdr *ip, struct udp
 	mflow_follow_v4_address(member, ip, udp, &ip->daddr, head->daddr);
 }
 
-/* The first word has version, class and label. */
+/* Returns whether a header is like the head's. The first word has version, class and label. */
 static bool mflow_is_like_v6(const struct ipv6hdr *ip, const struct ipv6hdr *head)
 {
 	return *(const __be32 *)ip == *(const __be32 *)head && ip->hop_limit == head->hop_limit &&

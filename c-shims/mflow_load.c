@@ -34,14 +34,14 @@ static void mflow_sample_work(struct work_struct *work)
 	mflow_sampling_queue();
 }
 
-/* Only while it is stopped. */
+/* Starts to take samples. Called while none are taken. */
 void mflow_sampling_start(unsigned int period_ms)
 {
 	mflow_sample_period_ms = period_ms;
 	mflow_sampling_queue();
 }
 
-/* When it returns, no sample is taken and none will be. Locks may be held: the work takes none. */
+/* Stops samples: when it returns, none is taken and none will be. Locks may be held, as the work takes none. */
 void mflow_sampling_stop(void)
 {
 	cancel_delayed_work_sync(&mflow_sample_item);
@@ -54,13 +54,13 @@ static void mflow_restage_work(struct work_struct *work)
 
 static DECLARE_WORK(mflow_restage_item, mflow_restage_work);
 
-/* Any context. The work takes locks. */
+/* Has the stages laid out again, by work that takes locks. Any context. */
 void mflow_restage(void)
 {
 	queue_work(mflow_unbound_wq, &mflow_restage_item);
 }
 
-/* When it returns, that work has ended. No locks held, and no samples are taken. */
+/* Waits until that work has ended. No locks held, and no samples are taken. */
 void mflow_restage_cancel(void)
 {
 	cancel_work_sync(&mflow_restage_item);

@@ -34,14 +34,14 @@ static void mflow_place_work(struct work_struct *work)
 		mflow_placing_queue();
 }
 
-/* Nothing happens if looks are taken already. The work takes locks, and ends by itself. */
+/* Starts looks, unless they are taken already. The work takes locks, and ends by itself. */
 void mflow_placing_start(unsigned int period_ms)
 {
 	WRITE_ONCE(mflow_place_period_ms, period_ms);
 	mflow_placing_queue();
 }
 
-/* No locks held, and nobody starts it any more. */
+/* Stops looks. No locks held, and nobody starts them any more. */
 void mflow_placing_stop(void)
 {
 	cancel_delayed_work_sync(&mflow_place_item);
@@ -57,13 +57,13 @@ void mflow_cpu_place(unsigned int cpu, struct mflow_cpu_place *place)
 	place->reader_ticks = READ_ONCE(per_cpu(mflow_cpu, cpu).reader_ticks);
 }
 
-/* Both are possible CPUs. */
+/* Returns whether two possible CPUs are threads of one core. */
 bool mflow_cpus_are_one_core(unsigned int cpu, unsigned int other)
 {
 	return cpumask_test_cpu(cpu, topology_sibling_cpumask(other));
 }
 
-/* NUMA_NO_NODE if nobody knows. */
+/* Returns the device's node; NUMA_NO_NODE if nobody knows. */
 int mflow_device_node(const struct net_device *dev)
 {
 	return dev_to_node((struct device *)&dev->dev);

@@ -74,7 +74,7 @@ void mflow_bh_enable(void)
 	local_bh_enable();
 }
 
-/* With a reference. */
+/* Returns the device of this name, with a reference, or NULL. */
 struct net_device *mflow_device_find(const char *name)
 {
 	return dev_get_by_name(current->nsproxy->net_ns, name);
@@ -95,7 +95,7 @@ bool mflow_cpu_is_online(unsigned int cpu)
 	return cpu < nr_cpu_ids && cpu_online(cpu);
 }
 
-/* Interrupt on the CPU: no softirq has been interrupted, and none waits for which packets wait. */
+/* Notes that no softirq has been interrupted, and none waits for which packets wait. Interrupt on the CPU. */
 static void mflow_look_quiet(void *data)
 {
 	bool *quiet = data;
@@ -147,7 +147,7 @@ unsigned int mflow_device_index(const struct net_device *dev)
 	return dev->ifindex;
 }
 
-/* After so long, GRO of a device holds no packet that it got before: 0 if none beyond a poll. */
+/* Returns the time after which GRO of a device holds no packet that it got before: 0 if it holds none beyond a poll. */
 unsigned int mflow_device_gro_holds_ms(const struct net_device *dev)
 {
 	unsigned long timeout_ns = READ_ONCE(dev->gro_flush_timeout);
@@ -162,7 +162,7 @@ unsigned int mflow_skb_device_index(const struct sk_buff *skb)
 	return skb->dev->ifindex;
 }
 
-/* 0 if it has none, as that of a backlog. */
+/* Returns a NAPI's number; 0 if it has none, as that of a backlog. */
 unsigned int mflow_napi_id(const struct napi_struct *napi)
 {
 	return napi->napi_id;
@@ -238,7 +238,7 @@ void mflow_request_drop(struct mflow_request *request)
 	request->ops->drop(request);
 }
 
-/* The headers, if the driver has left them in the first fragment, as GRO reads them; else NULL. */
+/* Returns the headers, if the driver has left them in the first fragment, as GRO reads them; else NULL. */
 const void *mflow_skb_frag_header(const struct sk_buff *skb,
 				  unsigned int *bytes)
 {
@@ -290,7 +290,7 @@ int mflow_skb_verified(const struct sk_buff *skb)
 	}
 }
 
-/* True: these bytes, which the packet has, and a pseudo header suit the checksum among them. */
+/* Returns whether these bytes, which the packet has, and a pseudo header suit the checksum among them. */
 bool mflow_skb_sums_up(const struct sk_buff *skb, unsigned int at,
 		       unsigned int bytes, u32 pseudo)
 {
@@ -338,13 +338,13 @@ static void mflow_rescan_work(struct work_struct *work)
 
 static DECLARE_WORK(mflow_rescan_item, mflow_rescan_work);
 
-/* Any context. */
+/* Has devices searched for queues without a source, by work. Any context. */
 void mflow_rescan(void)
 {
 	queue_work(mflow_percpu_wq, &mflow_rescan_item);
 }
 
-/* Under rtnl. */
+/* Looks after a device that goes, or whose features have changed. Under rtnl. */
 static int mflow_netdev_event(struct notifier_block *block,
 			      unsigned long event, void *data)
 {
@@ -403,7 +403,7 @@ err_worker:
 	return err;
 }
 
-/* After it no event or work comes any more. */
+/* Ends events and work: none comes any more when it returns. */
 void mflow_shim_quiesce(void)
 {
 	unregister_netdevice_notifier(&mflow_netdev_block);
@@ -414,7 +414,7 @@ void mflow_shim_quiesce(void)
 	mflow_restage_cancel();
 }
 
-/* After mflow_unregister(): nothing starts a timer any more. */
+/* Ends the rest, after mflow_unregister(): nothing starts a timer any more. */
 void mflow_shim_exit(void)
 {
 	cancel_work_sync(&mflow_rescan_item);

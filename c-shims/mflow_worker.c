@@ -49,7 +49,7 @@ static int mflow_worker_poll(struct napi_struct *napi, int budget)
 	return mflow_worker_done(worker, work, budget);
 }
 
-/* No packet reaches the stack here, so the hooks see no lane. */
+/* Builds packets for a lane. None reaches the stack here, so the hooks see no lane. */
 static int mflow_worker_poll_building(struct napi_struct *napi, int budget)
 {
 	struct mflow_worker *worker =
@@ -59,7 +59,7 @@ static int mflow_worker_poll_building(struct napi_struct *napi, int budget)
 				 budget);
 }
 
-/* Interrupt on the lane's CPU. */
+/* Schedules the lane's poll. Interrupt on the lane's CPU. */
 static void mflow_worker_schedule(void *data)
 {
 	struct mflow_worker *worker = data;
@@ -97,8 +97,9 @@ struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane,
 }
 
 /*
- * Before the first poll: packets that the worker receives get this number, if they have none, as the NAPI that has it would have given them.
- * Readers ask for it (SO_INCOMING_NAPI_ID), and poll that NAPI. The worker itself is not found by it.
+ * Sets the number that packets of the worker get if they have none, as the NAPI that has it would have given them.
+ * Called before the first poll. Readers ask for it (SO_INCOMING_NAPI_ID), and poll that NAPI. The worker itself is not
+ * found by it.
  */
 void mflow_worker_set_napi_id(struct mflow_worker *worker, unsigned int napi_id)
 {
@@ -136,13 +137,13 @@ void mflow_worker_kick(struct mflow_worker *worker)
 	mflow_worker_kick_on(worker, worker->cpu);
 }
 
-/* In the poll, which ends it: whether checksums are summed that readers sum otherwise. */
+/* Sets, until the poll ends, whether checksums are summed that readers sum otherwise. In the poll. */
 void mflow_worker_set_sums(bool sums)
 {
 	this_cpu_write(mflow_cpu.lane_sums, sums);
 }
 
-/* NULL: the driver has dropped it, and counted that. */
+/* Builds the packet of a request. Returns NULL if the driver has dropped it, and counted that. */
 struct sk_buff *mflow_worker_build(struct mflow_worker *worker,
 				   struct mflow_request *request)
 {

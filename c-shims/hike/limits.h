@@ -16,13 +16,13 @@
 #define HIKE_BEHAVIOURS 16384
 /* Rules of the access list. */
 #define HIKE_RULES 256
-/* Prefixes that the rules can have, of sources and as many of destinations: each rule one, and all of both versions; twice. */
+/* Prefixes of sources, and as many of destinations: one for each rule and one for each IP version, in two banks. */
 #define HIKE_RULE_PREFIXES 1024
-/* Sets of ports that the rules can tell apart: each range two more, ports of no range, and ports that cannot be seen. */
+/* Sets of ports that the rules can tell apart: two for each range, one for ports in no range, one for unreadable ports. */
 #define HIKE_RULE_PORT_SETS 514
 /* Destinations that have a class, and as many prefixes, and as many exact flows. */
 #define HIKE_CLASSES 131072
-/* Stands for no length of the key of a class, and behind the greatest: version and address of IPv6 have 160 bits. */
+/* Stands for 'no length' of a class's key: one more than the longest, version and address of IPv6, which is 160 bits. */
 #define HIKE_NO_LENGTH 161
 /* Entries of the table of fw-table. */
 #define HIKE_ROUTES 131072
@@ -32,7 +32,7 @@
 #define HIKE_FLOWS 65536
 /* SIDs of a monitored flow. */
 #define HIKE_FLOW_SIDS 16
-/* SIDs of a path: with as many, the outer headers fill the headroom that drivers leave, 256 - 40 bytes. */
+/* SIDs of a path: with this number, the outer headers fill the headroom that drivers leave, 256 - 40 bytes. */
 #define HIKE_PATH_SIDS 10
 /* Bytes of the outer headers of a path: IPv6, destination options, SRH. */
 #define HIKE_PATH_BYTES 216

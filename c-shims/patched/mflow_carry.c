@@ -14,7 +14,10 @@
 /* Packets that go on together past GRO: as many as GRO hands on at once. */
 #define MFLOW_PAST_GRO	8
 
-/* True: GRO has joined the packet with one before it. @form: the form in which datagrams go on (%MFLOW_FORM_SINGLE, ...). */
+/*
+ * Returns whether GRO has joined the packet with one before it. @form: the form in which datagrams go on
+ * (%MFLOW_FORM_SINGLE, ...).
+ */
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsigned int form)
 {
 	gro_result_t result;
@@ -47,8 +50,8 @@ void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 }
 
 /*
- * A packet that is not split, and that GRO is to see. What clones share is not GRO's to join: such a
- * packet goes on behind what GRO holds, as gro_cells_receive() does it.
+ * Gives a packet to GRO that is not split. What clones share is not GRO's to join: such a packet goes
+ * on behind what GRO holds, as gro_cells_receive() does it.
  */
 void mflow_worker_receive_stage(struct mflow_worker *worker,
 				struct sk_buff *skb)
@@ -61,7 +64,7 @@ void mflow_worker_receive_stage(struct mflow_worker *worker,
 	}
 }
 
-/* All that was received has reached its end when this returns. */
+/* Brings all that was received to its end before it returns. */
 void mflow_worker_flush(struct mflow_worker *worker)
 {
 	if (worker->way.nr_past_gro)

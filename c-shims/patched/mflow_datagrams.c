@@ -26,8 +26,9 @@
 #include "mflow_patched.h"
 
 /*
- * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is empty, or padded) is let
- * through, and would overtake the list that GRO holds of its flow. True: GRO has joined the packet with one before it.
+ * Gives a datagram to GRO. Returns whether GRO has joined it with one before it. A datagram that GRO cannot put into a
+ * list (its checksum was seen to by others than that of the one before, it is empty, or padded) is let through, and
+ * would overtake the list that GRO holds of its flow.
  */
 bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *skb,
 				   unsigned int form)
@@ -61,8 +62,9 @@ static u8 mflow_family(const struct sk_buff *skb)
 }
 
 /*
- * GRO has added the memory of all datagrams to the first, and skb_segment_list() leaves it there, as the sender may have been charged for it:
- * without such a sender the receiver would be charged twice. What has copied the list may have counted it differently.
+ * Takes the memory of the other datagrams off the first. GRO has added it, and skb_segment_list() leaves it there, as
+ * the sender may have been charged for it: without such a sender the receiver would be charged twice. What has copied
+ * the list may have counted it differently.
  */
 static void mflow_list_count_memory(struct sk_buff *skb)
 {
@@ -93,7 +95,10 @@ static u32 mflow_aggregate_sum(const struct sk_buff *skb, unsigned int payload_a
 	return (__force u32)skb_checksum(skb, payload_at, skb_shinfo(skb)->gso_size, 0) ?: ~0U;
 }
 
-/* GRO lets go an aggregate. The sum of its first datagram is kept in a field that only packets with a sender's timestamp use. */
+/*
+ * Notes the sum of the first datagram of an aggregate that GRO lets go, in a field that only packets with a sender's
+ * timestamp use.
+ */
 static void mflow_aggregate_note(struct sk_buff *skb)
 {
 	unsigned int payload_at = skb_checksum_start_offset(skb) + sizeof(struct udphdr);
@@ -119,8 +124,9 @@ static bool mflow_aggregate_is_written(const struct sk_buff *skb)
 }
 
 /*
- * GRO lets go a list of packets, whose datagrams it has verified. A NIC's sum over all of a packet would be that of the first alone. GRO does
- * not set the place of the transport header in a tunnel here, where a device that sends a copy looks for it (qdisc_pkt_len_init()).
+ * Notes a list of packets that GRO lets go, whose datagrams it has verified. A NIC's sum over all of a packet would be
+ * that of the first alone. GRO does not set the place of the transport header in a tunnel here, where a device that
+ * sends a copy looks for it (qdisc_pkt_len_init()).
  */
 static void mflow_packets_at_begin(struct sk_buff *skb)
 {
@@ -133,7 +139,7 @@ static void mflow_packets_at_begin(struct sk_buff *skb)
 	mflow_list_note(skb);
 }
 
-/* GRO lets go a list. An aggregate of the NIC's own GRO is not noted, as lanes do not choose its form. */
+/* Notes a list that GRO lets go, but no aggregate of the NIC's own GRO, as lanes do not choose its form. */
 void mflow_list_at_begin(struct sk_buff *skb)
 {
 	if (!mflow_is_aggregate(skb))
@@ -142,7 +148,7 @@ void mflow_list_at_begin(struct sk_buff *skb)
 		mflow_aggregate_note(skb);
 }
 
-/* A list is taken apart next, and begins at its transport header. */
+/* Has the members of a list follow its head. It is taken apart next, and begins at its transport header. */
 void mflow_list_at_end(struct sk_buff *skb)
 {
 	int network_bytes = -skb_network_offset(skb);
@@ -160,7 +166,10 @@ void mflow_list_at_end(struct sk_buff *skb)
 	__skb_pull(skb, network_bytes);
 }
 
-/* A list has come to a socket, and begins at its transport header. A tunnel's header may still be in front of the datagrams'. */
+/*
+ * Notes what a socket takes. The list has come to it, and begins at its transport header, or at a tunnel's in front of
+ * the datagrams'.
+ */
 void mflow_list_at_socket(const struct sock *sk, struct sk_buff *skb)
 {
 	if (!(skb_shinfo(skb)->gso_type & SKB_GSO_UDP_L4) || skb->encapsulation)
@@ -174,7 +183,7 @@ void mflow_list_at_socket(const struct sock *sk, struct sk_buff *skb)
 	}
 }
 
-/* A probe has come to its socket, and begins at its transport header. Returns whether datagrams like it may come in lists. */
+/* Returns whether datagrams like a probe may come in lists. It has come to its socket, and begins at its transport header. */
 bool mflow_probe_suits_lists(struct sk_buff *skb, const struct sock *sk, unsigned int slot)
 {
 	int network_bytes = -skb_network_offset(skb);

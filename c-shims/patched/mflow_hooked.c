@@ -24,7 +24,7 @@ bool mflow_device_has_port(const struct net_device *dev)
 	return dev->mflow_port;
 }
 
-/* GRO stays on. */
+/* Does nothing, as GRO stays on. */
 void mflow_device_features_changed(struct net_device *dev)
 {
 }
@@ -49,7 +49,7 @@ void mflow_napi_set_source(struct napi_struct *napi, void *source)
 	smp_store_release(&napi->mflow_source, source);
 }
 
-/* The number of the NAPI whose GRO it came through last; 0 if that is not known. */
+/* Returns the number of the NAPI whose GRO it came through last; 0 if that is not known. */
 unsigned int mflow_skb_napi_id(const struct sk_buff *skb)
 {
 #ifdef CONFIG_NET_RX_BUSY_POLL
@@ -61,8 +61,8 @@ unsigned int mflow_skb_napi_id(const struct sk_buff *skb)
 }
 
 /*
- * UDP look-ups give no reference. One on the last packet of a run keeps the socket for the whole
- * run: packets are delivered and freed in order. Each TCP packet has come with one.
+ * Takes a reference of the socket for a run's last packet, as UDP look-ups give none. It keeps the
+ * socket for the whole run: packets are delivered and freed in order. Each TCP packet has come with one.
  */
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
 {

@@ -43,7 +43,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 		return false;
 	gro = NAPI_GRO_CB(skb);
 	last = gro->last;
-	/* GRO compares more where such a packet is on a slower path. */
+	/* GRO compares more fields of these packets, so they are left to it. */
 	if ((gro->is_flist && skb->ip_summed == CHECKSUM_PARTIAL) || skb->slow_gro ||
 	    skb_vlan_tag_present(skb) || skb_zcopy(skb) || skb_metadata_len(skb))
 		return false;
@@ -56,7 +56,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	held->network_at = data_at + gro->network_offsets[gro->encap_mark];
 	held->transport_at = data_at + skb_transport_offset(skb);
 	held->bytes = data_at + skb->len;
-	/* Larger ones are for packets without a tunnel alone. */
+	/* Only packets outside a tunnel may be larger. */
 	held->limit_bytes = data_at + min(netif_get_gro_max_size(skb->dev, skb), GRO_LEGACY_MAX_SIZE);
 	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
 	held->frames = gro->count;
@@ -84,7 +84,7 @@ bool mflow_worker_holds(struct mflow_worker *worker, const struct sk_buff *skb, 
 	return false;
 }
 
-/* False: the driver has to make a packet of it. */
+/* Describes a request's frame. Returns false if the driver has to build a packet. */
 bool mflow_request_frag(const struct mflow_request *request, struct mflow_frag *frag)
 {
 	return request->ops->frag && request->ops->frag(request, frag);
@@ -131,7 +131,7 @@ bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
  * Puts a packet behind the one that GRO holds, as skb_gro_receive_list() and skb_gro_receive() do it. The packet has been built just now; its
  * checksums are good.
  *
- * Return: the number of fragments for which it has room, or -EINVAL: it cannot be there, and nothing has changed.
+ * Return: the number of further fragments that @skb can take, or -EINVAL: it cannot be there, and nothing has changed.
  */
 int mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int network_at,
 		       unsigned int transport_at, unsigned int payload_at, bool fixed_id)

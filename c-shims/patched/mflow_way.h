@@ -24,13 +24,13 @@ static inline void mflow_way_init(struct mflow_way *way)
 	INIT_LIST_HEAD(&way->past_gro);
 }
 
-/* All is done in the poll. */
+/* Returns false: all work ends in this poll. */
 static inline bool mflow_way_polls_again(const struct mflow_way *way)
 {
 	return false;
 }
 
-/* The field of a list's first member that has a sum of the head: the member has its head's tag where the list is taken apart. */
+/* The first member's field that holds the head's sum. The member gets the head's tag when the list is taken apart. */
 #define MFLOW_LIST_SUM(skb)	((skb)->mflow)
 
 #endif /* _MFLOW_WAY_H */

@@ -46,11 +46,11 @@ static bool mflow_given(const struct sk_buff *skb)
 }
 
 /*
- * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is
- * empty, or padded) is let through, and would overtake the list that GRO holds of its flow.
+ * Gives a datagram to GRO. One that GRO cannot put into a list (its checksum was seen to by others than that of the one
+ * before, it is empty, or padded) is let through, and would overtake the list that GRO holds of its flow.
  *
- * It may have left by itself. Where GRO has let go what it held of its flow, that was in front, and enough for a batch of what GRO lets
- * through: segments of a stream in the same tunnel do so all the time. Else a batch is one packet.
+ * It may have left by itself. Where GRO has let go what it held of its flow, that was in front, and enough for a batch
+ * of what GRO lets through: segments of a stream in the same tunnel do so all the time. Else a batch is one packet.
  */
 static gro_result_t mflow_receive_datagram(struct napi_struct *napi,
 					   struct sk_buff *skb)
@@ -67,7 +67,10 @@ static gro_result_t mflow_receive_datagram(struct napi_struct *napi,
 	return result;
 }
 
-/* True: GRO has joined the packet with one before it. @form: the form in which datagrams may go on (%MFLOW_FORM_SINGLE, ...). */
+/*
+ * Returns whether GRO has joined the packet with one before it. @form: the form in which datagrams may go on
+ * (%MFLOW_FORM_SINGLE, ...).
+ */
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsigned int form)
 {
 	gro_result_t result;
@@ -93,7 +96,7 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsi
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }
 
-/* Past RPS, too, which has chosen this packet's CPU before it came to us. */
+/* Carries a packet on past GRO, and past RPS, which has chosen this packet's CPU before it came to us. */
 void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb)
 {
@@ -105,7 +108,7 @@ void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 	mflow_receive_skb(skb);
 }
 
-/* Not called: there are no stages. */
+/* Is not called, as there are no stages. */
 void mflow_worker_receive_stage(struct mflow_worker *worker,
 				struct sk_buff *skb)
 {
@@ -152,9 +155,9 @@ static bool mflow_backlog_has_passed(unsigned int tail)
 }
 
 /*
- * In the worker's poll. Most batches arrive in full, which is the end. Where packets are missing (dropped, or
- * joined by defragmentation), they are known to be so when each queue has had time for all that lanes have
- * given on this CPU and that has not arrived.
+ * Begins to wait for the end of a batch. In the worker's poll. Most batches arrive in full, which is the end.
+ * Where packets are missing (dropped, or joined by defragmentation), they are known to be so when each queue has
+ * had time for all that lanes have given on this CPU and that has not arrived.
  */
 void mflow_worker_settle(struct mflow_worker *worker)
 {
@@ -170,7 +173,7 @@ void mflow_worker_settle(struct mflow_worker *worker)
 	way->tail = 0;
 }
 
-/* In the worker's poll. It does not end before it has been polled for this. */
+/* Returns whether that wait has ended. In the worker's poll, which is called again until it has. */
 bool mflow_worker_has_settled(struct mflow_worker *worker)
 {
 	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);

@@ -82,7 +82,7 @@ static bool mflow_has_left(struct mflow_way *way)
 	       mflow_run_is_empty(way->from);
 }
 
-/* In the worker's poll. True: it is to be polled again before it carries anything. */
+/* Returns whether the worker is to be polled again before it carries anything. In the worker's poll. */
 bool mflow_worker_follows(struct mflow_worker *worker)
 {
 	struct mflow_way *way = &worker->way;

@@ -39,7 +39,7 @@ struct mflow_frame {
 /* The packet that takes the ordinary path on this CPU, and need not be dispatched at the device's hook any more. */
 static DEFINE_PER_CPU(const struct sk_buff *, mflow_frame_dispatched);
 
-/* Softirqs disabled. True: the packet has been dispatched here. That is said once. */
+/* Returns whether the packet has been dispatched here, and says so once. Softirqs disabled. */
 bool mflow_frames_has_dispatched(const struct sk_buff *skb)
 {
 	if (likely(this_cpu_read(mflow_frame_dispatched) != skb))
@@ -48,7 +48,7 @@ bool mflow_frames_has_dispatched(const struct sk_buff *skb)
 	return true;
 }
 
-/* NULL: it had to be dropped, and is counted. */
+/* Builds the packet of a frame. Returns NULL if it had to be dropped, and has counted that. */
 static struct sk_buff *mflow_frame_build(struct xdp_frame *frame, struct net_device *nic)
 {
 	struct sk_buff *skb = NULL;
@@ -63,7 +63,7 @@ static struct sk_buff *mflow_frame_build(struct xdp_frame *frame, struct net_dev
 	return NULL;
 }
 
-/* In a lane's poll. */
+/* Builds the packet of a request. In a lane's poll. */
 static struct sk_buff *mflow_request_build(struct mflow_request *request, struct napi_struct *napi)
 {
 	const struct mflow_frame *frame = (void *)request->driver;
@@ -171,7 +171,7 @@ static unsigned int mflow_frame_requests(struct mflow_source *source, struct xdp
 	return pkts;
 }
 
-/* The packet is built here. */
+/* Builds a frame's packet here, and dispatches it. */
 static void mflow_frame_receive(const struct mflow_ops *ops, void *port, struct xdp_frame *frame,
 				struct net_device *nic)
 {
@@ -192,7 +192,7 @@ static void mflow_frame_receive(const struct mflow_ops *ops, void *port, struct 
 		this_cpu_write(mflow_frame_dispatched, NULL);
 }
 
-/* Frames of one flow, which hold @bytes each at most. Returns whether lanes build some of them. */
+/* Gives on frames of one flow, which hold @bytes each at most. Returns whether lanes build some of them. */
 static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mflow_source *source,
 			      struct xdp_frame *const *frames, unsigned int nr_frames, unsigned int bytes,
 			      struct net_device *nic)
@@ -215,9 +215,9 @@ static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mf
 }
 
 /*
- * In the poll of the NAPI that the frames have come through. Where lanes build packets, those of a flow are dispatched together:
- * most of what a packet costs here is the look-up of its flow. Flows may overtake one another. All frames are taken, so that the
- * caller looks at @frames no more, and they may change places in it.
+ * Takes frames in the poll of the NAPI that they have come through. Where lanes build packets, those of a flow are
+ * dispatched together: most of what a packet costs here is the look-up of its flow. Flows may overtake one another. All
+ * frames are taken, so that the caller looks at @frames no more, and they may change places in it.
  */
 static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_frame **frames, u32 flags)
 {
@@ -249,7 +249,7 @@ static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_f
 	return nr_frames;
 }
 
-/* Nobody has anything to send here. */
+/* Drops a packet: nobody has anything to send here. */
 static netdev_tx_t mflow_frames_start_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	dev_core_stats_tx_dropped_inc(dev);
@@ -262,7 +262,10 @@ static const struct net_device_ops mflow_frames_ops = {
 	.ndo_xdp_xmit = mflow_frames_xmit,
 };
 
-/* Not called, as no packet comes from here. While it is there, our device cannot be put below a bridge, a bond or a macvlan. */
+/*
+ * Is not called, as no packet comes from here. While it is there, our device cannot be put below a bridge, a bond or a
+ * macvlan.
+ */
 static rx_handler_result_t mflow_frames_receive(struct sk_buff **pskb)
 {
 	return RX_HANDLER_PASS;
@@ -286,7 +289,7 @@ static void mflow_frames_setup(struct net_device *dev)
 	mflow_netdev_takes_frames(dev);
 }
 
-/* Under rtnl. Returns a device of ours beside @nic, in the same namespace, or an error pointer. */
+/* Returns a device of ours beside @nic, in the same namespace, or an error pointer. Under rtnl. */
 struct net_device *mflow_frames_create(struct net_device *nic)
 {
 	struct mflow_frames *frames;
@@ -317,7 +320,7 @@ struct net_device *mflow_frames_create(struct net_device *nic)
 	return dev;
 }
 
-/* Under rtnl: from now on packets are dispatched here for the Rust half's @port, or no longer (NULL). */
+/* Dispatches packets here for the Rust half's @port from now on, or no longer (NULL). Under rtnl. */
 void mflow_frames_dispatch(struct net_device *dev, void *port)
 {
 	struct mflow_frames *frames = netdev_priv(dev);
@@ -325,7 +328,7 @@ void mflow_frames_dispatch(struct net_device *dev, void *port)
 	WRITE_ONCE(frames->port, port);
 }
 
-/* Under rtnl; no program redirects to it. When it returns, no frame comes; those in lanes' rings hold nothing of our device. */
+/* Ends our device, to which no program redirects. No frame comes then; those in rings hold nothing of it. Under rtnl. */
 void mflow_frames_destroy(struct net_device *dev)
 {
 	mflow_frames_dispatch(dev, NULL);

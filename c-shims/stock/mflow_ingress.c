@@ -20,10 +20,10 @@
 #include "mflow_stock.h"
 
 /*
- * GRO has just been switched off. What it had got before that comes here by itself, at the end of a poll or of a tick; what
- * has passed it by waits until then. GRO has counted the packets of the one kind, and not looked at those of the other, which
- * have zeros there unless a driver has used the place: they go on at once then. What is split before this device is put in
- * order behind it, and must not wait where no lane sees it.
+ * Returns whether a packet waits, as GRO has just been switched off. What it had got before that comes here by itself,
+ * at the end of a poll or of a tick; what has passed it by waits until then. GRO has counted the packets of the one
+ * kind, and not looked at those of the other, which have zeros there unless a driver has used the place: they go on at
+ * once then. What is split before this device is put in order behind it, and must not wait where no lane sees it.
  */
 static bool mflow_waits_for_gro(const struct mflow_stock_port *port, struct sk_buff *skb)
 {
@@ -35,8 +35,9 @@ static bool mflow_waits_for_gro(const struct mflow_stock_port *port, struct sk_b
 }
 
 /*
- * Generic XDP runs before taps, and so once more for what goes on from a lane, or has waited here. Flows of a device that has such a
- * program stay whole, or are about to be so again, and nothing waits. The kernel's GRO passes such a device by.
+ * Returns whether the device has a generic XDP program. That runs before taps, and so once more for what goes on from a
+ * lane, or has waited here. Flows of a device that has such a program stay whole, or are about to be so again, and
+ * nothing waits. The kernel's GRO passes such a device by.
  */
 static bool mflow_runs_xdp(const struct net_device *dev)
 {
@@ -127,8 +128,8 @@ static bool mflow_rps_acts(const struct sk_buff *skb)
 }
 
 /*
- * The number of the NAPI whose GRO it came through last; 0 if that is not known, or if RPS has
- * taken it to another CPU since.
+ * Returns the number of the NAPI whose GRO it came through last; 0 if that is not known, or if RPS
+ * has taken it to another CPU since.
  */
 unsigned int mflow_skb_napi_id(const struct sk_buff *skb)
 {
@@ -141,8 +142,8 @@ unsigned int mflow_skb_napi_id(const struct sk_buff *skb)
 }
 
 /*
- * A NIC's sum over all of a packet is that of a list's head alone. GRO has verified the sum of each datagram. In front of it there may be
- * one of a tunnel, or the sign that there is none.
+ * Marks a list as verified. A NIC's sum over all of a packet is that of a list's head alone. GRO has verified the sum
+ * of each datagram. In front of it there may be one of a tunnel, or the sign that there is none.
  */
 static void mflow_list_is_verified(struct sk_buff *skb)
 {
@@ -153,7 +154,7 @@ static void mflow_list_is_verified(struct sk_buff *skb)
 	skb->csum_level = skb->encapsulation;
 }
 
-/* Behind GRO: the packet is the opted-in device's again. */
+/* Carries a packet on behind GRO: it is the opted-in device's again. */
 rx_handler_result_t mflow_behind_gro(struct sk_buff **pskb)
 {
 	struct sk_buff *skb = *pskb;

@@ -107,7 +107,7 @@ static int __net_init mflow_net_init(struct net *net)
 	return err;
 }
 
-/* Before netfilter and IPv4 end in the namespace, as they began there first. */
+/* Ends in a namespace before netfilter and IPv4 do, as they began there first. */
 static void __net_exit mflow_net_exit(struct net *net)
 {
 	struct mflow_net *here = net_generic(net, mflow_net_id);
@@ -130,7 +130,7 @@ int mflow_nets_init(void)
 	return register_pernet_subsys(&mflow_net_ops);
 }
 
-/* The caller waits until what runs in a hook of ours has ended. */
+/* Ends in all namespaces. The caller waits until what runs in a hook of ours has ended. */
 void mflow_nets_exit(void)
 {
 	unregister_pernet_subsys(&mflow_net_ops);

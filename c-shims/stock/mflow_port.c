@@ -51,7 +51,7 @@ static struct mflow_stock_port *mflow_port_find(const struct net_device *dev)
 	return NULL;
 }
 
-/* In a lane's poll: GRO sees the packet at our device. False: the port has just gone, and there is no GRO. */
+/* Has GRO see the packet at our device. Returns false if the port has just gone, and there is no GRO. In a lane's poll. */
 bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 {
 	const struct mflow_stock_port *port = mflow_port_find(skb->dev);
@@ -63,7 +63,7 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 	return port;
 }
 
-/* RCU, or under rtnl. */
+/* Returns whether packets of the device are dispatched before they are built. RCU, or under rtnl. */
 bool mflow_port_is_early(const struct net_device *dev)
 {
 	const struct mflow_stock_port *port = mflow_port_find(dev);
@@ -71,7 +71,7 @@ bool mflow_port_is_early(const struct net_device *dev)
 	return port && READ_ONCE(port->early);
 }
 
-/* Under rtnl. */
+/* Switches features off, and notes those that were on. Under rtnl. */
 static void mflow_port_features_off(struct mflow_stock_port *port, netdev_features_t off)
 {
 	struct net_device *dev = port->dev;
@@ -86,7 +86,7 @@ static void mflow_port_features_off(struct mflow_stock_port *port, netdev_featur
 	netdev_unlock_ops(dev);
 }
 
-/* Under rtnl: those of them that were on are so again. */
+/* Switches those of them on again that were on. Under rtnl. */
 static void mflow_port_features_back(struct mflow_stock_port *port, netdev_features_t back)
 {
 	struct net_device *dev = port->dev;
@@ -112,7 +112,7 @@ static bool mflow_dev_keeps_gro(const struct net_device *dev)
 	return dev->rtnl_link_ops && !strcmp(dev->rtnl_link_ops->kind, "veth");
 }
 
-/* Under rtnl. What the operator wants is left alone: he still sees it, may change it, and gets it back. */
+/* Switches GRO off, and leaves alone what the operator wants: he still sees it, may change it, and gets it back. Under rtnl. */
 static bool mflow_dev_gro_off(struct net_device *dev)
 {
 	if (!(dev->features & NETIF_F_GRO) || mflow_dev_keeps_gro(dev))
@@ -122,7 +122,7 @@ static bool mflow_dev_gro_off(struct net_device *dev)
 	return true;
 }
 
-/* Under rtnl: the device has GRO as the operator wants it. */
+/* Gives the device GRO back as the operator wants it. Under rtnl. */
 static void mflow_dev_gro_back(struct net_device *dev)
 {
 	netdev_lock_ops(dev);
@@ -132,7 +132,7 @@ static void mflow_dev_gro_back(struct net_device *dev)
 	netdev_unlock_ops(dev);
 }
 
-/* Under rtnl; no flow is split. */
+/* Switches GRO off, and waits until it holds nothing. Under rtnl; no flow is split. */
 static void mflow_port_gro_off(struct mflow_stock_port *port)
 {
 	unsigned int ms;
@@ -149,7 +149,7 @@ static void mflow_port_gro_off(struct mflow_stock_port *port)
 	WRITE_ONCE(port->gro_ends, false);
 }
 
-/* Under rtnl; the port is listed. The same again is harmless. */
+/* Registers the port's hook. Under rtnl; the port is listed. The same again is harmless. */
 static int mflow_port_hook(struct mflow_stock_port *port)
 {
 	int err;
@@ -161,7 +161,7 @@ static int mflow_port_hook(struct mflow_stock_port *port)
 	return err;
 }
 
-/* Under rtnl. What is in the hook now may be there a grace period longer. */
+/* Unregisters the port's hook. What is in it now may be there a grace period longer. Under rtnl. */
 static void mflow_port_unhook(struct mflow_stock_port *port)
 {
 	if (!port->hooked)
@@ -172,7 +172,7 @@ static void mflow_port_unhook(struct mflow_stock_port *port)
 	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
 }
 
-/* Under rtnl. Returns a device of ours beside the port's, or NULL. */
+/* Returns a device of ours beside the port's, or NULL. Under rtnl. */
 static struct net_device *mflow_lane_dev_create(struct mflow_stock_port *port,
 						netdev_features_t features)
 {
@@ -190,7 +190,7 @@ static struct net_device *mflow_lane_dev_create(struct mflow_stock_port *port,
 	return lane_dev;
 }
 
-/* Under rtnl. */
+/* Frees such a device. Under rtnl. */
 static void mflow_lane_dev_destroy(struct net_device *lane_dev)
 {
 	if (!lane_dev)
@@ -243,7 +243,7 @@ err_lane_devs:
 	return err;
 }
 
-/* Under rtnl; no lane has packets of the device. When it returns, all come by way of the hook. */
+/* Ends redirection: all packets come by the hook when it returns. Under rtnl; no lane has packets of the device. */
 static void mflow_port_end_redirect(struct mflow_stock_port *port)
 {
 	if (!port->frames_dev)
@@ -259,7 +259,7 @@ static void mflow_port_end_redirect(struct mflow_stock_port *port)
 	mflow_port_features_back(port, MFLOW_VLAN_FEATURES);
 }
 
-/* No lane has packets of the device any more. What waits on its ordinary path goes on first. */
+/* Closes a port of which no lane has packets any more. What waits on its ordinary path goes on first. */
 static void mflow_port_close(struct mflow_stock_port *port)
 {
 	mflow_port_end_redirect(port);
@@ -273,7 +273,7 @@ static void mflow_port_close(struct mflow_stock_port *port)
 	kfree(port);
 }
 
-/* Under rtnl. The same again is harmless. On an error some have their hooks, and some do not. */
+/* Registers the hooks of all ports. On an error some have theirs, and some do not. Under rtnl. The same again is harmless. */
 int mflow_ports_hook(void)
 {
 	struct mflow_stock_port *port;
@@ -287,7 +287,7 @@ int mflow_ports_hook(void)
 	return 0;
 }
 
-/* Under rtnl; no flow is split. The hooks are there, as what GRO still holds has others wait. */
+/* Switches GRO off at all ports. Their hooks are there, as what GRO still holds has others wait. Under rtnl; no flow is split. */
 void mflow_ports_gro_off(void)
 {
 	struct mflow_stock_port *port;
@@ -296,7 +296,7 @@ void mflow_ports_gro_off(void)
 		mflow_port_gro_off(port);
 }
 
-/* Under rtnl; no flow is split. The same again is harmless. */
+/* Unregisters the hooks of all ports. Under rtnl; no flow is split. The same again is harmless. */
 void mflow_ports_unhook(void)
 {
 	struct mflow_stock_port *port;
@@ -305,7 +305,7 @@ void mflow_ports_unhook(void)
 		mflow_port_unhook(port);
 }
 
-/* Under rtnl. NULL: the device is opted out, or goes. */
+/* Opts a device in for the Rust half's @port, or out (NULL), also where it goes. Under rtnl. */
 int mflow_device_set_port(struct net_device *dev, void *port)
 {
 	struct mflow_stock_port *old = mflow_port_find(dev);
@@ -318,8 +318,8 @@ int mflow_device_set_port(struct net_device *dev, void *port)
 }
 
 /*
- * Under rtnl. Whatever has the kernel work out the features of a device switches GRO on again, if it is wanted. What comes in this moment
- * may change places with what follows.
+ * Switches GRO off again. Under rtnl. Whatever has the kernel work out the features of a device switches it on, if it
+ * is wanted. What comes in this moment may change places with what follows.
  */
 void mflow_device_features_changed(struct net_device *dev)
 {
@@ -334,7 +334,7 @@ bool mflow_device_has_port(const struct net_device *dev)
 	return mflow_port_find(dev);
 }
 
-/* Under rtnl. */
+/* Makes the device of ours to which packets are redirected. Under rtnl. */
 static int mflow_port_begin_redirect(struct net_device *dev)
 {
 	struct mflow_stock_port *port = mflow_port_find(dev);
@@ -408,7 +408,7 @@ unlock:
 	return err;
 }
 
-/* Under rtnl; lanes have no packets of the device. What is redirected is dispatched at our device from now on. */
+/* Dispatches what is redirected at our device from now on. Under rtnl; lanes have no packets of the device. */
 void mflow_device_dispatch_early(struct net_device *dev)
 {
 	struct mflow_stock_port *port = mflow_port_find(dev);
@@ -419,7 +419,7 @@ void mflow_device_dispatch_early(struct net_device *dev)
 	mflow_frames_dispatch(port->frames_dev, port->port);
 }
 
-/* Under rtnl; lanes have no packets of the device. The same again is harmless. */
+/* Ends redirection, if there is any. Under rtnl; lanes have no packets of the device. */
 void mflow_device_end_redirect(struct net_device *dev)
 {
 	struct mflow_stock_port *port = mflow_port_find(dev);
@@ -428,7 +428,7 @@ void mflow_device_end_redirect(struct net_device *dev)
 		mflow_port_end_redirect(port);
 }
 
-/* RCU. */
+/* Returns whether a NAPI of the device has one of these numbers. RCU. */
 static bool mflow_dev_has_napi(const struct net_device *dev, unsigned int first_id,
 			       unsigned int last_id)
 {
@@ -444,7 +444,7 @@ static bool mflow_dev_has_napi(const struct net_device *dev, unsigned int first_
 }
 
 /*
- * Process context: whether packets may still come through the GRO of a NAPI with this number. It is
+ * Returns whether packets may still come through the GRO of a NAPI with this number. Process context. It is
  * looked for at all devices, as a tunnel's packets have that of the NIC. The kernel has a table of
  * them, which not all of its versions show to modules.
  */
@@ -468,8 +468,8 @@ unlock:
 }
 
 /*
- * Process context: whether the device has NAPIs that say which they are. Those of tunnels and of
- * WireGuard do not.
+ * Returns whether the device has NAPIs that say which they are. Those of tunnels and of WireGuard do
+ * not. Process context.
  */
 bool mflow_device_has_napi_id(const struct net_device *dev)
 {
@@ -481,7 +481,7 @@ bool mflow_device_has_napi_id(const struct net_device *dev)
 	return has_id;
 }
 
-/* Packets are taken behind the GRO of NAPIs, which they name. */
+/* Does nothing: packets are taken behind the GRO of NAPIs, which they name. */
 void mflow_device_walk_napis(struct net_device *dev, void *found)
 {
 }
@@ -495,7 +495,7 @@ void mflow_napi_set_source(struct napi_struct *napi, void *source)
 {
 }
 
-/* Never called: there is no source of a NAPI. */
+/* Is never called, as there is no source of a NAPI. */
 void mflow_napi_gro_flush(struct napi_struct *napi)
 {
 }

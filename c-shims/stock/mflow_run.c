@@ -44,8 +44,8 @@ void *mflow_run_here(void)
 	return this_cpu_ptr(&mflow_run)->collector;
 }
 
-/* Softirqs disabled: a packet has been collected here. */
-void mflow_run_wait(void)
+/* Softirqs disabled: a packet has been collected on this CPU, or has come to a source. Schedules what looks after it. */
+void mflow_run_schedule(void)
 {
 	struct mflow_run *run = this_cpu_ptr(&mflow_run);
 
@@ -79,7 +79,7 @@ void mflow_run_flush_later(struct mflow_source *source)
 	other = xchg(&run->source, source);
 	if (other)
 		mflow_run_flush(other);
-	mflow_run_wait();
+	mflow_run_schedule();
 }
 
 /*
@@ -99,8 +99,8 @@ void mflow_run_forget(struct mflow_source *source)
 	}
 }
 
-/* Interrupt on the run's CPU. */
-static void mflow_run_schedule(void *data)
+/* Schedules the NAPI of a run. Interrupt on its CPU. */
+static void mflow_run_interrupt(void *data)
 {
 	struct mflow_run *run = data;
 
@@ -146,7 +146,7 @@ int mflow_run_init(void)
 		struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
 
 		run->cpu = cpu;
-		INIT_CSD(&run->csd, mflow_run_schedule, run);
+		INIT_CSD(&run->csd, mflow_run_interrupt, run);
 		set_bit(NAPI_STATE_NO_BUSY_POLL, &run->napi.state);
 		netif_napi_add(mflow_run_dev, &run->napi, mflow_run_poll);
 		napi_enable(&run->napi);

@@ -57,7 +57,7 @@ err_hold:
 	return err;
 }
 
-/* When it returns, nothing runs in the operations. */
+/* Takes the operations away: when it returns, nothing runs in them. */
 void mflow_unregister(void)
 {
 	mflow_nets_exit();
@@ -70,7 +70,7 @@ void mflow_unregister(void)
 	mflow_hold_exit();
 }
 
-/* Under rtnl; no flow is split. The same again is harmless. On an error all is off. */
+/* Registers all hooks. On an error all is off. Under rtnl; no flow is split. The same again is harmless. */
 int mflow_switch_on(void)
 {
 	int err;
@@ -91,8 +91,9 @@ int mflow_switch_on(void)
 }
 
 /*
- * Under rtnl; flows have ended. The same again is harmless. @drained: none of them has left anything on its way or parked. If one
- * has, the merge point stays for that, until this is called again, or the module goes.
+ * Unregisters the hooks. Under rtnl; flows have ended. The same again is harmless. @drained: none of them has left
+ * anything on its way or parked. If one has, the merge point stays for that, until this is called again, or the module
+ * goes.
  */
 void mflow_switch_off(bool drained)
 {
@@ -104,23 +105,23 @@ void mflow_switch_off(bool drained)
 		mflow_nets_end();
 }
 
-/* Lanes remember neither routes nor sockets: what they carry is looked up in other polls. */
+/* Does nothing. Lanes remember neither routes nor sockets: what they carry is looked up in other polls. */
 void mflow_lookups_forget(void)
 {
 }
 
-/* Readers free what they have read. */
+/* Does nothing: readers free what they have read. */
 void mflow_free_returned(void)
 {
 }
 
-/* A guess: what the scheduler knows is not for modules. */
+/* Guesses, as what the scheduler knows is not for modules. */
 bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other)
 {
 	return cpumask_test_cpu(cpu, topology_core_cpumask(other));
 }
 
-/* In process context; zeros. */
+/* Returns memory of zeros, or NULL. Process context. */
 void *mflow_alloc(size_t size, bool by_pages)
 {
 	return by_pages ? vzalloc(size) : kvzalloc(size, GFP_KERNEL);

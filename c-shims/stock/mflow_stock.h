@@ -63,7 +63,6 @@ bool mflow_frames_has_dispatched(const struct sk_buff *skb);
 bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
 int mflow_ports_hook(void);
 void mflow_ports_gro_off(void);
-void mflow_verify_as_gro(struct sk_buff *skb);
 void mflow_ports_unhook(void);
 bool mflow_port_is_early(const struct net_device *dev);
 bool mflow_napi_is_there(unsigned int napi_id);
@@ -71,6 +70,9 @@ bool mflow_device_has_napi_id(const struct net_device *dev);
 int mflow_device_redirect(struct net_device *dev);
 void mflow_device_dispatch_early(struct net_device *dev);
 void mflow_device_end_redirect(struct net_device *dev);
+
+/* mflow_ingress.c: the hook that takes them. */
+void mflow_verify_as_gro(struct sk_buff *skb);
 
 /* mflow_hold.c: the order of the ordinary path around tags. */
 bool mflow_hold_back(struct sk_buff *skb);
@@ -97,11 +99,11 @@ void mflow_readers_exit(void);
 
 /* mflow_run.c: what is there, until it is parked. */
 
-/* The size of a collector (rust/algo/merge/collector.rs), of which zeros are an empty one. */
+/* The size of a collector (rust/algo/merge/lane_run.rs), of which zeros are an empty one. */
 #define MFLOW_COLLECTOR_WORDS	8
 
 void *mflow_run_here(void);
-void mflow_run_wait(void);
+void mflow_run_schedule(void);
 void mflow_run_flush_later(struct mflow_source *source);
 void mflow_run_forget(struct mflow_source *source);
 bool mflow_run_is_empty(unsigned int cpu);

@@ -93,7 +93,7 @@ static const struct bpf_insn mflow_xdp_program[] = {
 	BPF_EXIT_INSN(),
 };
 
-/* Returns the number of a file of this process, or an error. */
+/* Makes the map. Returns the number of a file of this process, or an error. */
 static int mflow_xdp_map(const struct net_device *to)
 {
 	union bpf_attr create = {
@@ -121,7 +121,7 @@ static int mflow_xdp_map(const struct net_device *to)
 	return err;
 }
 
-/* The same. */
+/* Loads the program, with a result of the same kind. */
 static int mflow_xdp_load(int map)
 {
 	struct bpf_insn program[ARRAY_SIZE(mflow_xdp_program)];
@@ -139,7 +139,7 @@ static int mflow_xdp_load(int map)
 	return kern_sys_bpf(BPF_PROG_LOAD, &load, sizeof(load));
 }
 
-/* The same. In the driver, or not at all. */
+/* Attaches the program, in the driver or not at all, with a result of the same kind. */
 static int mflow_xdp_link(int program, const struct net_device *nic)
 {
 	union bpf_attr link = {
@@ -198,7 +198,7 @@ struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_devic
 	return xdp;
 }
 
-/* Process context; locks may be held. When it returns everything passes, and no packet goes to our device any more. */
+/* Lets everything pass: when it returns, no packet goes to our device any more. Process context; locks may be held. */
 void mflow_xdp_pass(struct mflow_xdp *xdp)
 {
 	u32 key = 0;
@@ -244,7 +244,7 @@ static void mflow_xdp_end_work(struct work_struct *work)
 
 static DECLARE_WORK(mflow_xdp_end_item, mflow_xdp_end_work);
 
-/* Process context; locks may be held. */
+/* Gives the link up, by work. Process context; locks may be held. */
 void mflow_xdp_end(struct mflow_xdp *xdp)
 {
 	spin_lock(&mflow_xdp_lock);
@@ -253,7 +253,7 @@ void mflow_xdp_end(struct mflow_xdp *xdp)
 	queue_work(mflow_unbound_wq, &mflow_xdp_end_item);
 }
 
-/* Without locks: waits until what has been given up is detached. */
+/* Waits until what has been given up is detached. No locks held. */
 void mflow_xdp_wait(void)
 {
 	flush_work(&mflow_xdp_end_item);

@@ -2,8 +2,8 @@
 
 //! The packet-path algorithm: pure code on `core` alone, with no allocation and no kernel calls.
 //!
-//! It reaches its surroundings through three traits only, [`Host`](dispatcher::Host), [`Sink`](slot::Sink) and
-//! [`Packet`](queue::Packet), and so knows neither what a packet is made of nor on which kernel, or on which host of a
+//! It reaches its surroundings through three traits only, [`Host`](flow::dispatcher::Host), [`Sink`](merge::slot::Sink) and
+//! [`Packet`](lanes::queue::Packet), and so knows neither what a packet is made of nor on which kernel, or on which host of a
 //! simulation, it runs.
 //!
 //! In the order in which a packet meets them: [`headers`] (which flow), [`flow`] (whether it is split, and which batch carries the

@@ -148,12 +148,12 @@ impl HeldByGro {
         !self.holds_none.load(Ordering::Relaxed)
     }
 
-    /// A packet goes into GRO.
+    /// Notes that a packet goes into GRO.
     pub fn note_ordinary(&self) {
         self.holds_none.store(false, Ordering::Relaxed);
     }
 
-    /// A packet is taken, to go onward or to be held; returns whether GRO has to let go first of what it holds.
+    /// Notes that a packet is taken, to go onward or to be held. Returns whether GRO has to let go first of what it holds.
     #[inline]
     pub fn take(&self) -> bool {
         let may_hold = self.may_hold();

@@ -129,7 +129,7 @@ pub(crate) fn cpu_changes() -> u32 {
 /// Set while flows are handed on from stage to stage: then each change of the CPUs is also one of the stages.
 static STAGED: AtomicBool = AtomicBool::new(false);
 
-/// Called under rtnl, before the stages' CPUs are chosen.
+/// Sets whether flows go through stages. Called under rtnl, before the stages' CPUs are chosen.
 pub(crate) fn set_staged(staged: bool) {
     // ORDERING: Relaxed: see the fence.
     STAGED.store(staged, Ordering::Relaxed);

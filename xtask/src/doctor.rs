@@ -190,7 +190,7 @@ fn compilers() -> Result<Vec<Prerequisite>> {
     Ok(lines)
 }
 
-/// A tool with a lower limit: the kernel tree's own, once it is unpacked.
+/// Checks a tool with a lower limit: the kernel tree's own, once it is unpacked.
 fn versioned(name: &str, have: &str, least: Option<String>, remedy: &str) -> Prerequisite {
     match least {
         Some(least) if !tools::at_least(have, &least) => {

@@ -140,7 +140,7 @@ pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
     build_with(build_dir, None)
 }
 
-/// The same with compilers that were unpacked there, and not installed.
+/// Does the same with compilers that were unpacked there, and not installed.
 fn build_with(build_dir: &Path, compilers: Option<&Path>) -> Result<PathBuf> {
     let Ok(build_dir) = build_dir.canonicalize() else {
         bail!("there is no kernel build folder {}", build_dir.display());
@@ -148,7 +148,7 @@ fn build_with(build_dir: &Path, compilers: Option<&Path>) -> Result<PathBuf> {
     build_way(&build_dir, kernel::way_of(&build_dir)?, compilers)
 }
 
-/// The same for a way that the kernel has, which need not be its usual one.
+/// Does the same for a way that the kernel has, which need not be its usual one.
 fn build_way(build_dir: &Path, way: Way, compilers: Option<&Path>) -> Result<PathBuf> {
     // Layers run at the same time, and those of one kernel share a copy of the sources.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

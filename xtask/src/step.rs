@@ -184,7 +184,7 @@ pub(crate) fn shell_line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// A word that no shell can take, with a NUL in it, stays as it is: the line is for people.
+/// Quotes a word. One that no shell can take, with a NUL in it, stays as it is: the line is for people.
 fn quote(word: &str) -> Cow<'_, str> {
     shlex::try_quote(word).unwrap_or(Cow::Borrowed(word))
 }

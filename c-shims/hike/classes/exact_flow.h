@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Classes of exact flows, which come before the class of their destination. A flow is looked up by addresses, protocol and ports,
- * then by addresses and flow label. Each is one look-up in a hash table, made only for destinations to which such flows are
- * known.
+ * then by addresses and flow label. Each is one hash look-up, and only for destinations that have exact flows.
  */
 #ifndef HIKE_EXACT_FLOW_H
 #define HIKE_EXACT_FLOW_H

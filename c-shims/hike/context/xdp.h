@@ -39,7 +39,7 @@ static __always_inline void hike_find_segments(struct hike_context *context, str
 {
 }
 
-/* Takes over what the dispatcher has found out of that. */
+/* Copies the segments that the dispatcher has found. */
 static __always_inline void hike_take_segments(struct hike_packet *packet, const struct hike_packet *found)
 {
 }
@@ -75,7 +75,7 @@ struct hike_link {
 	__u32 three;
 };
 
-/* Copies what is in front of the IP header before that moves; a packet is longer than that with two VLAN tags. */
+/* Saves the link header before the IP header moves. Every packet has at least that many bytes. */
 static __always_inline bool hike_save_link(struct hike_link *link, const void *start, const void *end)
 {
 	if (start + HIKE_MOST_L2_BYTES > end)
@@ -125,7 +125,7 @@ static __always_inline int hike_push(struct hike_context *context, struct hike_p
 	return HIKE_NEXT;
 }
 
-/* Takes bytes off the front; returns 0, or what does not let it. */
+/* Takes bytes off the front; returns 0, or the kernel's error. */
 static __always_inline long hike_take_off(struct hike_context *context, __u32 bytes)
 {
 	return bpf_xdp_adjust_head(context, bytes);
@@ -141,8 +141,7 @@ static __always_inline bool hike_has_port(const struct hike_context *context, __
 }
 
 /*
- * Makes the packet leave by the port that was chosen. These are no functions, so that the compiler knows best what a program
- * returns.
+ * Makes the packet leave by the port that was chosen. Macros, so that the compiler sees the returned constant.
  */
 #define hike_leave_by(CONTEXT, PORT) ((void)(CONTEXT), (void)(PORT), HIKE_FORWARDED)
 /* Does what can be done where the next hop's Ethernet address is not known. */

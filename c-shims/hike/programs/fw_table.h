@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Forwards by a table of its own, which knows the next hop's Ethernet address: no route, no neighbour of the kernel's. */
+/* Forwards by HIKE's own table, which has the next hop's Ethernet address. The kernel's routes and neighbours are not used. */
 #include "../forwarding/forward.h"
 
 static __always_inline int hike_fw_table(struct hike_context *context, struct hike_packet *packet)

@@ -23,7 +23,7 @@ int mflow_frag_widen(struct net *net)
 	return now;
 }
 
-/* A value that somebody has written meanwhile stays. @was is 0 where nothing was changed. */
+/* Restores the distance, unless somebody has written another one. @was is 0 where nothing was changed. */
 void mflow_frag_narrow(struct net *net, int was)
 {
 	struct fqdir *fqdir = net->ipv4.fqdir;

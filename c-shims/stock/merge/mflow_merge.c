@@ -43,7 +43,7 @@ static void mflow_note_slot(unsigned long *slots, unsigned int slot, bool is_one
 }
 
 /*
- * A datagram has been put together here, and has its first fragment's tag. Its place is that of the fragment that has
+ * Gives a datagram that has been put together here, and has its first fragment's tag, that of the fragment that has
  * completed it: this CPU's lane has given no later one.
  */
 static void mflow_tag_datagram(struct sk_buff *skb,
@@ -71,7 +71,7 @@ static bool mflow_has_looked(struct mflow_carried *carried, unsigned int slot)
 	return looked;
 }
 
-/* IPVS has chosen where the packet goes. */
+/* Returns whether IPVS has chosen where the packet goes. */
 static bool mflow_is_balanced(const struct sk_buff *skb)
 {
 #if IS_ENABLED(CONFIG_IP_VS)
@@ -106,7 +106,7 @@ static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u
 	return mflow_path_fault(skb);
 }
 
-/* Something has taken the probe to another CPU: lanes would not know when their packets arrive. */
+/* Returns whether something has taken the probe to another CPU: lanes would not know when their packets arrive. */
 static bool mflow_probe_has_moved(struct mflow_carried *carried, u32 tag)
 {
 	u64 slot = BIT_ULL(mflow_stock_slot(tag));
@@ -116,7 +116,7 @@ static bool mflow_probe_has_moved(struct mflow_carried *carried, u32 tag)
 	return moved;
 }
 
-/* Lanes ask whether a flow is one of datagrams, which may be in lists, when they begin its next batch. */
+/* Notes whether a flow is one of datagrams that may be in lists. Lanes ask when they begin its next batch. */
 static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
 {
 	unsigned int slot = mflow_stock_slot(tag);
@@ -133,8 +133,8 @@ static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
 			!test_bit(slot, mflow_written));
 }
 
-/* Counts what a lane has given; true: more have come than were given. */
-static bool mflow_arrives(struct mflow_carried *carried, u32 pkts)
+/* Counts packets that have come to their end on this CPU. Returns whether more have come than its lanes have given. */
+static bool mflow_count_arrived(struct mflow_carried *carried, u32 pkts)
 {
 	u32 arrived = carried->arrived + pkts;
 	bool more = (s32)(arrived - carried->given) > 0;
@@ -143,7 +143,7 @@ static bool mflow_arrives(struct mflow_carried *carried, u32 pkts)
 	return more;
 }
 
-/* Out of line: all that has no tag comes to the hook, too, and passes with a handful of instructions. */
+/* Takes a tagged packet. Out of line: all that has no tag comes to the hook, too, and passes with a handful of instructions. */
 static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 						   const struct nf_hook_state *state, u32 tag)
 {
@@ -185,8 +185,10 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	if (kind == MFLOW_KIND_SPLIT)
 		mflow_note_receiver(state->net, skb, mflow_stock_slot(tag), state->pf);
 	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
-		/* Another CPU's, or given up before: something queues packets where no lane sees it. */
-		if (mflow_arrives(carried, pkts) && !fault)
+		/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
+		bool too_many = mflow_count_arrived(carried, pkts);
+
+		if (too_many && !fault)
 			fault = MFLOW_PATH_QUEUES;
 	}
 	/* Before anything waits for it: it may go with its route. */
@@ -200,7 +202,7 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 
 	if (ops->merge(NULL, skb, NULL, pkts)) {
 		if (kind == MFLOW_KIND_SPLIT)
-			mflow_run_wait();
+			mflow_run_schedule();
 		return NF_STOLEN;
 	}
 
@@ -225,7 +227,7 @@ unsigned int mflow_local_in(void *priv, struct sk_buff *skb, const struct nf_hoo
 	return verdict;
 }
 
-/* Out of line, as above. */
+/* Notes a tagged packet that is routed on. Out of line, as above. */
 static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_hook_state *state,
 					  u32 tag)
 {
@@ -240,7 +242,7 @@ static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_h
 	/* It leaves this host, or may: nobody puts it in order again, and no lane waits for it. */
 	local_bh_disable();
 	carried = this_cpu_ptr(&mflow_carried);
-	mflow_arrives(carried, mflow_stock_wire_pkts(skb));
+	mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
 	mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
 	local_bh_enable();
 }

@@ -99,13 +99,13 @@ void mflow_watch_readers(bool watch)
 		WRITE_ONCE(mflow_readers_watched, true);
 }
 #else
-/* Nobody tells where readers run. */
+/* Does nothing: nobody tells where readers run. */
 void mflow_watch_readers(bool watch)
 {
 }
 #endif
 
-/* The reference of a look-up is given back. */
+/* Gives the reference of a look-up back. */
 static const struct sock *mflow_put(struct sock *sk)
 {
 	if (sk)

@@ -14,11 +14,11 @@
 //! An open batch holds no packet up (its own are delivered as they come), so a flow may pause in the middle of one for as
 //! long as it likes.
 
-use super::carried::Carried;
 use super::fenced::Fenced;
 use super::state::{Carrier, FlowState, Split};
 use super::table::FlowTable;
 use super::transitions::Transition;
+use super::work_counts::WorkCounts;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::headers::flow_key::FlowKey;
 use crate::algo::knobs::Build;
@@ -122,7 +122,7 @@ pub struct Dispatcher<P: Packet> {
     // True if all fences that other sources had sent before this source began have had their turn.
     settled: bool,
     // Of this source's flows, by their slots.
-    carried: [Carried; NR_SLOTS],
+    work_counts: [WorkCounts; NR_SLOTS],
     fenced: [Fenced; NR_SLOTS],
     rest: Rest,
 }
@@ -135,7 +135,7 @@ impl<P: Packet> Dispatcher<P> {
             lanes: LaneSet::new(),
             reaped_ms: 0,
             settled: false,
-            carried: [Carried::NONE; NR_SLOTS],
+            work_counts: [WorkCounts::NONE; NR_SLOTS],
             fenced: [Fenced::NONE; NR_SLOTS],
             rest: Rest::default(),
         }
@@ -188,7 +188,7 @@ impl<P: Packet> Dispatcher<P> {
         let mut step = Step {
             lanes: &mut self.lanes,
             settled: &mut self.settled,
-            carried: &mut self.carried,
+            work_counts: &mut self.work_counts,
             fenced: &mut self.fenced,
             counters,
             host,
@@ -269,7 +269,7 @@ impl<P: Packet> Dispatcher<P> {
         let mut step = Step {
             lanes: &mut self.lanes,
             settled: &mut self.settled,
-            carried: &mut self.carried,
+            work_counts: &mut self.work_counts,
             fenced: &mut self.fenced,
             counters,
             host,
@@ -336,7 +336,7 @@ fn inline<P>(counters: &Counters, packet: P, wire_pkts: u32) -> Dispatched<P> {
 pub(super) struct Step<'a, P: Packet, H> {
     pub(super) lanes: &'a mut LaneSet<P>,
     pub(super) settled: &'a mut bool,
-    pub(super) carried: &'a mut [Carried; NR_SLOTS],
+    pub(super) work_counts: &'a mut [WorkCounts; NR_SLOTS],
     pub(super) fenced: &'a mut [Fenced; NR_SLOTS],
     pub(super) counters: &'a Counters,
     pub(super) host: &'a mut H,
@@ -354,9 +354,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     #[inline]
-    pub(super) fn carried(&mut self, slot: u8) -> &mut Carried {
+    pub(super) fn work_counts(&mut self, slot: u8) -> &mut WorkCounts {
         // PANIC: the remainder is below the length.
-        &mut self.carried[usize::from(slot) % NR_SLOTS]
+        &mut self.work_counts[usize::from(slot) % NR_SLOTS]
     }
 
     pub(super) fn fenced(&mut self, slot: u8) -> &mut Fenced {
@@ -405,8 +405,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     fn next_batch(&mut self, split: &mut Split) {
         let order = self.host.orders().order(usize::from(split.slot));
         let batch_pkts = self.batch_pkts(split.slot, order);
+        // Without a carrier there is room: the batch before is a fence, which is opened only if a number is left behind it
+        // (`lifecycle.rs`).
         let window_left = self.window_left(split);
         if window_left == 0 && split.carrier.is_some() {
+            // The open batch has the last number, so it is inline, and goes on.
             self.counters.add_owned(Counter::BatchesGrown, 1);
         } else {
             if split.carrier != Some(Carrier::Inline) {
@@ -421,7 +424,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 (Build::Auto, Joining::Built) => Builder::LaneInTime,
             };
             let reserved = match window_left {
-                0 | 1 => Err(NoRoom::Rings),
+                0 | 1 => Err(NoRoom::Window),
                 _ => self
                     .lanes
                     .reserve_batch(batch_pkts, builder, order, self.host.ring_bytes()),
@@ -429,7 +432,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             if reserved == Err(NoRoom::Memory) {
                 self.counters.add_owned(Counter::MemoryBatches, 1);
             }
+            // A lane's batch has ended above: if there is a carrier still, it is this core.
             match (reserved, split.carrier) {
+                // The inline batch goes on.
                 (Err(_), Some(_)) => self.note_cpu(split.slot),
                 (Err(_), None) => {
                     split.carrier = Some(Carrier::Inline);
@@ -448,7 +453,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 }
             }
         }
-        self.carried(split.slot)
+        self.work_counts(split.slot)
             .add_batch(split.carrier, batch_pkts);
         split.left_pkts = batch_pkts;
     }

@@ -275,7 +275,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         merge_point.open_fence(fence);
         let seen = SlotCounts::of(merge_point);
         let (now_ms, nr_sources) = (self.now_ms, self.host.slots().nr_sources());
-        self.carried(slot).start(now_ms);
+        self.work_counts(slot).start(now_ms);
         *self.fenced(slot) = Fenced::NONE;
         if self.host.fences_inner_flows() {
             self.fenced(slot).start(now_ms, nr_sources);
@@ -353,7 +353,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let counts = SlotCounts::of(self.slot(split.slot));
         let added = counts.since(split.seen);
         split.seen = counts;
-        self.carried(split.slot).add_window(added);
+        self.work_counts(split.slot).add_window(added);
         if added.arrived_pkts != 0 {
             split.arrived_ms = self.now_ms;
         }

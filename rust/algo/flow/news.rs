@@ -2,10 +2,10 @@
 
 //! The news of a flow that the dispatcher reports to those who ask: see `report/flow_report.rs`.
 
-use super::carried::Work;
 use super::dispatcher::{Host, Step};
 use super::state::FlowState;
 use super::table::{Flow, Window};
+use super::work_counts::Work;
 use crate::algo::lanes::queue::Packet;
 use crate::algo::merge::slot_pool::NR_SLOTS;
 use crate::algo::report::flow_report::{FlowNews, FlowNow, Rate, Standing};
@@ -27,8 +27,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let now = self.flow_now(flow);
         let work = if now.standing == Standing::Split {
             // PANIC: the remainder is below the length.
-            let carried = &mut self.carried[usize::from(now.slot) % NR_SLOTS];
-            carried.end_period(self.now_ms, self.lanes.cpus(), now.cpu)
+            let counts = &mut self.work_counts[usize::from(now.slot) % NR_SLOTS];
+            counts.end_period(self.now_ms, self.lanes.cpus(), now.cpu)
         } else {
             None
         };

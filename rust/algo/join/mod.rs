@@ -7,6 +7,10 @@
 //! hangs the frame's payload onto it, and no packet is built. A datagram becomes a packet if its socket wants one of each
 //! ([`DatagramForm::List`]), and goes behind the list that GRO holds, past the layers of GRO.
 //!
+//! The chain of calls: `glue/packet/lane.rs: join_or_build` asks `glue/stack/joiner.rs: join`. That finds the held packet in
+//! [`known_packets`], and compares the frame with its template (`template.rs: Template::join`). A frame that continues the packet is hung
+//! onto it by `c-shims/patched/mflow_join.c: mflow_held_join`, or is built, and appended by `mflow_held_append`.
+//!
 //! A frame joins only if GRO would have joined the packet that is made of it, and would go on to hold the result: every other frame takes
 //! the way through GRO. The rules are those of `inet_gro_receive()`, `ipv6_gro_receive()`, `udp_gro_receive()`, `tcp_gro_receive()` and
 //! `gro_receive_network_flush()` in Linux 6.12. Where these look at a field that hardly ever changes, here it has to be the same.

@@ -2,10 +2,10 @@
 
 //! Trials that show whether GRO is worth its cost: a lane makes them for each flow.
 //!
-//! GRO makes TCP cheap, and datagrams that go on in lists ([`open_batches`](super::open_batches)). Any other datagram in an overlay passes
-//! through GRO twice, with a socket look-up each time, and is joined with none: a fifth of a lane's work is for nothing. So a lane whose GRO has joined nothing
-//! goes without it for a while, and then tries again. Batches of one packet show nothing, as there is nothing to join. After a
-//! trial of such batches only, the next larger batch is followed by another trial.
+//! GRO makes TCP cheap, and datagrams that go on in lists ([`carried_batches`](super::carried_batches)). Any other datagram in an
+//! overlay passes through GRO twice, with a socket look-up each time, and is joined with none: a fifth of a lane's work is for
+//! nothing. So a lane whose GRO has joined nothing goes without it for a while, and then tries again. Batches of one packet show
+//! nothing, as there is nothing to join. After a trial of such batches only, the next larger batch is followed by another trial.
 
 use crate::algo::tag::MAX_SLOTS;
 
@@ -67,7 +67,7 @@ impl GroTrial {
         flow.joined |= joined;
     }
 
-    /// A batch of the slot is over. If a trial is, too, and it has shown anything, returns whether GRO has joined packets in it.
+    /// Ends a batch of the slot. If a trial ends, too, and has shown anything, returns whether GRO has joined packets in it.
     #[inline]
     pub fn end_batch(&mut self, slot: usize) -> Option<bool> {
         let flow = self.flow(slot);

@@ -96,6 +96,8 @@ pub(crate) enum NoRoom {
     Rings,
     /// Too many bytes wait already (`ring_bytes.rs`).
     Memory,
+    /// The flow's window has no number for a lane. The dispatcher, which knows the window, says so.
+    Window,
 }
 
 impl<P: Packet> LaneEnd<P> {
@@ -337,7 +339,8 @@ impl<P: Packet> LaneSet<P> {
             end.producer.unreserve(unused_items);
             end.producer.push_end(tag);
             self.touched |= 1 << lane;
-            // INVARIANT: the first packet of a batch is no request, so one place is left of a batch that has any.
+            // INVARIANT: the first packet of a batch is no request, so one place is left of a batch that has any. (The dispatcher opens
+            // a batch for a packet that is built: `on_split` in `flow/dispatcher.rs`.)
             self.open_for_requests -= u32::from(unused_requests > 0);
         }
     }

@@ -52,7 +52,7 @@ impl Bytes {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A lane may release bytes before they are charged: that is less than none.
+    /// Returns the bytes. A lane may release some before they are charged: that is less than none.
     fn get(&self) -> u64 {
         // CAST: two's complement.
         (self.0.load(Ordering::Relaxed) as i64).max(0) as u64

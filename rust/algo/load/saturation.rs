@@ -5,7 +5,7 @@
 use super::trial_backoff::TrialBackoff;
 
 /// Saturated cores count as calm again with less than this share of the threshold, in per cent: split flows cost all cores
-/// together up to 1.22 times as much, and that alone must not saturate them again.
+/// together more than whole ones (`DECISIONS.md`), and that alone must not saturate them again.
 const CALM_PERCENT: u32 = 80;
 
 /// The number of samples in a row for which they have to be calm.

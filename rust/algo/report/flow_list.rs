@@ -40,7 +40,7 @@ impl<'a, 'b> FlowList<'a, 'b> {
         self.end_line(format_args!("none split reason {name} # {words}"));
     }
 
-    /// Adds what has been found in a place of a board, if it is to be listed: the line that `line` makes of the report.
+    /// Adds the line that `line` makes of a found report, if the flow is to be listed.
     pub fn add<'r, L: fmt::Display>(
         &mut self,
         found: &'r Found,

@@ -17,9 +17,9 @@
 use super::flow_name::{FlowName, NAME_WORDS};
 use super::reason::Reason;
 use super::seqlock::SeqLock;
-use crate::algo::flow::carried::Work;
 use crate::algo::flow::hint::Hint;
 use crate::algo::flow::table::FLOW_PLACES;
+use crate::algo::flow::work_counts::Work;
 use core::fmt;
 
 /// A flow whose last window ended this long ago has no packets any more.

@@ -58,15 +58,15 @@ reasons! {
     OtherStarts = "other_starts", "splitting begins elsewhere at this moment";
     /// The probe was not seen.
     ///
-    /// Nothing: such flows are for the modes of FALCON.
+    /// Nothing. With our patches, the modes of FALCON are for such flows.
     ProbeUnseen = "probe_unseen", "its probe reached no socket: nobody listens, it is forwarded, or neither UDP nor TCP inside";
     /// Something on the path queues packets.
     ///
-    /// Nothing, or take it off the path.
+    /// Look for it (`tc qdisc show`, `ip -d link`), and take it off the path, or leave the flow whole.
     PathQueues = "path_queues", "something on its path queues packets, as does the NIC by which a flow is forwarded";
     /// A step on the path drops or delays what comes out of order.
     ///
-    /// Nothing, or take it off the path.
+    /// Look for it (`ip -d link`, `ip xfrm state`, `ipvsadm -ln`), and take it off the path, or leave the flow whole.
     PathOrdered = "path_ordered", "a step on its path needs the packets in order";
     /// Packets that were split no longer reached the merge point.
     ///

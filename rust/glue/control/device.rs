@@ -47,7 +47,7 @@ impl DeviceState {
         &self.dev
     }
 
-    /// On an error nothing has happened.
+    /// Opts the device in. On an error nothing has happened.
     pub(super) fn opt_in(&self, rtnl: &Rtnl) -> Result {
         // SAFETY: The port is freed with this state, which `Configuration::remove_device` drops after a grace period.
         unsafe { self.dev.opt_in::<Port>(rtnl, &self.port) }

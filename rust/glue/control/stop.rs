@@ -50,6 +50,7 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         self.each(|_, source| source.begin_stop());
         synchronize();
         let begun_ms = now_ms();
+        // Each packet brings its flow nearer to its stop. If none has come for `STILL_MS`, the flows that are left have no packets.
         let (mut moved_ms, mut seen_pkts) = (begun_ms, self.moved_pkts());
         while self.active_flows() > 0 {
             sleep_ms(1);

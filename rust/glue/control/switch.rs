@@ -287,7 +287,7 @@ pub(crate) fn stop_all() {
     let _ = configuration.apply(&rtnl, knobs);
 }
 
-/// A NAPI goes away; it is disabled. Process context, perhaps under rtnl.
+/// Ends the source of a NAPI that goes, and is disabled. Process context, perhaps under rtnl.
 pub(crate) fn napi_gone(napi: Napi) {
     Configuration::lock().stop(pool::slots(), |_, source| source.napi() == Some(napi));
 }
@@ -322,7 +322,7 @@ impl Drop for Control {
     }
 }
 
-/// A device is being unregistered. Under rtnl.
+/// Ends all that refers to a device that is being unregistered. Under rtnl.
 #[no_mangle]
 unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool) {
     if !opted_in && !runtime::is_staged() {
@@ -347,7 +347,7 @@ unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool
     }
 }
 
-/// A packet came for which there is no source yet. Process context.
+/// Searches devices for queues without a source, as a packet of one came. Process context.
 #[no_mangle]
 unsafe extern "C" fn mflow_rescan_devices() {
     let rtnl = Rtnl::lock();
@@ -366,7 +366,7 @@ unsafe extern "C" fn mflow_rescan_devices() {
     configuration.start_sampling();
 }
 
-/// The load controller wants other orders for stages. Process context.
+/// Lays stages out again, as the load controller asks for it. Process context.
 ///
 /// No lock is held where this work is waited for, so it may wait for all of them; what is wanted is looked up after that.
 #[no_mangle]
@@ -383,7 +383,7 @@ unsafe extern "C" fn mflow_restage_flows() {
     }
 }
 
-/// A CPU comes or goes. Under the CPU hotplug lock: no locks of ours.
+/// Notes that a CPU comes or goes. Under the CPU hotplug lock: no locks of ours.
 #[no_mangle]
 unsafe extern "C" fn mflow_cpu_changed(cpu: kernel::ffi::c_uint, online: bool) {
     runtime::set_cpu_online(cpu, online);

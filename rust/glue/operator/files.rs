@@ -50,11 +50,11 @@ macro_rules! files {
 files! {
     /// The devices whose flows are split: `+NAME` opts one in, `-NAME` out.
     Devices = c"devices", 0o600;
-    /// The core that may build packets, of each device and for how many of its queues. `lane`: a lane's. `xdp`, `af_xdp`,
-    /// `buffers`: the NIC's, as XDP, AF_XDP or the kind of receive buffers wants it. `unasked`: the NIC's, as the driver has not
-    /// asked. An unpatched kernel shows it with `build` `lane` only, and counts CPUs instead of queues. `lane`: a lane's. `xdp`,
-    /// `no_xdp`: the NIC's, as there is another XDP program, or as the driver takes none. `vlan_tags`, `namespace`: the NIC's, as
-    /// the device takes VLAN tags off packets, or is in another namespace. `driver`: the NIC's, as the driver says no.
+    /// The core that may build packets, of each device and for how many of its queues. `lane`: a lane's. Any other word: the NIC's,
+    /// and why. With our patches: `xdp`, `af_xdp`, `buffers`: XDP, AF_XDP or the kind of receive buffers wants it; `unasked`: the
+    /// driver has not asked. On an unpatched kernel, which shows it with `build` `lane` only, and counts CPUs instead of queues:
+    /// `xdp`: there is another XDP program; `no_xdp`: the driver takes none; `vlan_tags`: the device takes VLAN tags off packets;
+    /// `namespace`: the device is in another namespace; `driver`: the driver says no.
     Builders = c"builders", 0o444;
     /// Each fast flow: its gain from being split, or the reason why it is whole.
     // It names the addresses of those who send to this host.

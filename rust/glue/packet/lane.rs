@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A lane: the consuming end of a ring, polled by a NAPI on the lane's CPU. It receives packets as a driver's NAPI
-//! does: GRO and the whole stack up to the merge point run inside [`Lane::poll`]. So all packets before the end of a
-//! batch have been carried to their end when the lane meets it: the batch is complete.
+//! A lane: the consuming end of a ring, polled by a NAPI on the lane's CPU. It receives packets as a driver's NAPI does.
 //!
-//! A lane may have a second CPU, which builds the packets that this one carries (`build_cpu.rs`).
+//! With our patches GRO and the whole stack up to the merge point run inside [`Lane::poll`]. So all packets before the end of a
+//! batch have been carried to their end when the lane meets it: the batch is complete. On an unpatched kernel they go through queues
+//! of the lane's CPU. The lane takes nothing else from its ring until they have left these, and the batch is complete then
+//! (`end_settled`).
+//!
+//! A lane may have a second CPU, which builds the packets that this one carries (`build_cpu.rs`). The kernel's NAPIs call a lane
+//! by `lane_entry.rs`.
 
 use super::build_cpu::BuildCpu;
 use super::lane_progress::LaneProgress;
@@ -13,8 +17,8 @@ use super::{merge_sink, runs};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::join::DatagramForm;
 use crate::algo::knobs::LaneCpus;
+use crate::algo::lanes::carried_batches::CarriedBatches;
 use crate::algo::lanes::gro_trial::GroTrial;
-use crate::algo::lanes::open_batches::OpenBatches;
 use crate::algo::lanes::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use crate::algo::lanes::queue::Packet as _;
 use crate::algo::lanes::ring_bytes::MAX_CPU_RING_BYTES;
@@ -78,7 +82,7 @@ pub struct Lane {
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
-    batches: UnsafeCell<OpenBatches>,
+    batches: UnsafeCell<CarriedBatches>,
     joiner: UnsafeCell<Joiner>,
     // Bit `n`: this lane has to merge slot `n` when the call of the stack has returned.
     owes_merge: UnsafeCell<u64>,

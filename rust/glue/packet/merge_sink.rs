@@ -144,7 +144,7 @@ impl Drop for MergePoint {
     }
 }
 
-/// The slot's timer has fired. Softirq context.
+/// Merges a slot whose timer has fired. Softirq context.
 #[no_mangle]
 unsafe extern "C" fn mflow_deadline_expired(slot: kernel::ffi::c_uint) {
     let slots = pool::slots();

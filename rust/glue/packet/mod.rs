@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The packet path, from its end: slots, merging, lanes, sources, and the ports to which a device's hooks lead.
+//! The packet path, from its end: slots, merging, lanes, sources, the ports to which a device's hooks
+//! lead, and the entries of lanes.
 
 pub mod lane_progress;
 pub mod pool;
@@ -17,3 +18,5 @@ pub mod source;
 
 pub mod port;
 pub mod stage_source;
+
+pub mod lane_entry;

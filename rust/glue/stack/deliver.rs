@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of the packets' way: their sockets.
+//! The hand-over of packets to the stack: merged ones go to their sockets, or on an unpatched kernel to the part of the stack that is
+//! left before these; inline ones go on from where they were dispatched (`carry`).
 
 use super::skb::SkBuff;
 use super::{ffi, way};

@@ -134,7 +134,7 @@ pub(crate) fn share_cache(cpu: u32, other: u32) -> bool {
     unsafe { ffi::mflow_cpus_share_cache(cpu, other) }
 }
 
-/// A NAPI of the device that [`Device::for_each_napi`] walks.
+/// Takes a NAPI of the device that [`Device::for_each_napi`] walks.
 #[no_mangle]
 unsafe extern "C" fn mflow_napi_found(found: *mut c_void, napi: *mut ffi::napi_struct) {
     let Some(napi) = NonNull::new(napi) else {

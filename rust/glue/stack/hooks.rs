@@ -33,19 +33,19 @@ pub(crate) trait Handlers {
     /// The type that [`Worker::start`](super::worker::Worker::start) was given.
     type Lane: Sync;
 
-    /// A packet comes from a NAPI of an opted-in device, before GRO.
+    /// Takes a packet that comes from a NAPI of an opted-in device, before GRO.
     ///
     /// # Safety: see the trait, 1.
     unsafe fn split_napi(source: &Self::Source, packet: SkBuff) -> Option<SkBuff>;
 
-    /// A driver says which core may build the packets of a source's NAPI, which it is polling.
+    /// Notes which core may build the packets of a source's NAPI, as its driver says, which is polling it.
     ///
     /// # Safety: see the trait, 1.
     unsafe fn builder(source: &Self::Source, builder: QueueBuilder);
 
-    /// A driver has received a packet, has not built it, and could leave that to a lane: returns the place to describe it
-    /// in, which is filled before the source is used again, or nothing if it has to be built here. `header` is what is
-    /// contiguous of it, from the network header on, and `bytes` the memory that it will hold.
+    /// Returns the place in which a driver describes a packet that it has received, has not built, and could leave to a lane;
+    /// nothing if it has to be built here. The place is filled before the source is used again. `header` is what is contiguous
+    /// of the packet, from the network header on, and `bytes` the memory that it will hold.
     ///
     /// # Safety: see the trait, 1.
     unsafe fn take_request<'a>(
@@ -55,23 +55,23 @@ pub(crate) trait Handlers {
         bytes: u32,
     ) -> Option<&'a Request>;
 
-    /// A packet of an opted-in device enters the stack, without GRO or behind it.
+    /// Takes a packet of an opted-in device that enters the stack, without GRO or behind it.
     ///
     /// # Safety: see the trait, 1.
     unsafe fn split_backlog(port: &Self::Port, packet: SkBuff) -> Option<SkBuff>;
 
-    /// A source's NAPI pauses.
+    /// Wakes the lanes that got packets, as the source's NAPI pauses.
     ///
     /// # Safety: see the trait, 1.
     unsafe fn napi_flush(source: &Self::Source);
 
-    /// A NAPI goes away; it is disabled. Process context, perhaps under rtnl.
+    /// Ends the source of a NAPI that goes, and is disabled. Process context, perhaps under rtnl.
     fn napi_gone(napi: Napi);
 
-    /// A packet came through a NAPI of an opted-in device that has no source yet.
+    /// Asks for a source for a NAPI of an opted-in device through which a packet came.
     fn want_source(port: &Self::Port);
 
-    /// A tagged packet, `pkts` on the wire, has reached its socket; `lane` is the one that is polling here, if any.
+    /// Takes a tagged packet, `pkts` on the wire, that has reached its socket; `lane` is the one that is polling here, if any.
     ///
     /// # Safety: see the trait, 2 and 3.
     unsafe fn merge(
@@ -81,22 +81,23 @@ pub(crate) trait Handlers {
         pkts: u32,
     ) -> Option<SkBuff>;
 
-    /// A socket takes a tagged packet out of turn.
+    /// Notes that a socket takes a tagged packet out of turn.
     fn passed(packet: BorrowedSkb<'_>);
 
-    /// The path of a split packet, which is queued from here on, or of a probe does not suit; `lane` is the one that is
-    /// polling here, if any. The caller may hold locks: nothing may be delivered before it returns.
+    /// Notes that the path of a split packet, which is queued from here on, or of a probe does not suit; `lane` is the one that
+    /// is polling here, if any. The caller may hold locks: nothing may be delivered before it returns.
     ///
     /// # Safety: see the trait, 2.
     unsafe fn unsuited(packet: BorrowedSkb<'_>, lane: Option<&Self::Lane>, fault: PathFault);
 
-    /// A copy of a fence or of a queued packet goes its own way.
+    /// Notes that a copy of a fence or of a queued packet goes its own way.
     fn copied(packet: BorrowedSkb<'_>);
 
-    /// A reader of a socket is about to wait; true if it got something.
+    /// Merges for a reader of a socket that is about to wait. Returns whether the reader got something.
     fn drain(socket: Socket) -> bool;
 
-    /// A packet that is not split has come to the end of a stage, in a lane's poll. `stages` is what takes it on this CPU.
+    /// Takes a packet that is not split, and has come to the end of a stage in a lane's poll. `stages` is what takes it on this
+    /// CPU.
     ///
     /// # Safety: see the trait, 2. The source is this CPU's, and not in use.
     unsafe fn hand_on(

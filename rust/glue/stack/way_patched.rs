@@ -102,24 +102,24 @@ pub(crate) fn redirects(_knobs: &Knobs) -> bool {
     false
 }
 
-/// Not called, as nothing is redirected.
+/// Is not called, as nothing is redirected.
 pub(super) unsafe fn redirect(_dev: *mut net_device) -> Result {
     Ok(())
 }
 
-/// Not called, as nothing is redirected.
+/// Is not called, as nothing is redirected.
 pub(super) unsafe fn dispatch_early(_dev: *mut net_device) {}
 
-/// There is nothing to end.
+/// Does nothing: there is nothing to end.
 pub(super) unsafe fn end_redirect(_dev: *mut net_device) {}
 
-/// There is nothing to wait for.
+/// Does nothing: there is nothing to wait for.
 pub(super) fn wait_redirects_ended() {}
 
 /// Nothing is collected by CPU: all is in the poll of a lane, which collects.
 pub(crate) const COLLECTOR_BYTES: usize = usize::MAX;
 
-/// See above.
+/// Returns nothing: see above.
 #[inline]
 pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
     None
@@ -131,7 +131,7 @@ pub(crate) unsafe fn flush_later<S>(_source: &S) -> bool {
     false
 }
 
-/// There are none.
+/// Does nothing: there are none.
 #[inline]
 pub(crate) fn forget_flushes<S>(_source: &S) {}
 
@@ -141,12 +141,12 @@ pub(super) unsafe fn keep_behind(_skb: NonNull<sk_buff>, _cpu: u32) -> bool {
     false
 }
 
-/// Not called, as NAPIs say when they go.
+/// Is not called, as NAPIs say when they go.
 pub(crate) fn napi_is_there(_number: NonZeroU32) -> bool {
     true
 }
 
-/// Not called, as NAPIs are found by the device's list.
+/// Is not called, as NAPIs are found by the device's list.
 pub(super) unsafe fn has_numbers(_dev: *const net_device) -> bool {
     true
 }

@@ -87,7 +87,7 @@ pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_
 /// Does nothing: C notes probes where they have left the hold.
 pub(super) unsafe fn note_probe(_skb: NonNull<sk_buff>, _slot: u32) {}
 
-/// Not called, as probes end in C.
+/// Is not called, as probes end in C.
 pub(super) unsafe fn suits_lists(_skb: NonNull<sk_buff>, _socket: *mut sock, _slot: u32) -> bool {
     false
 }

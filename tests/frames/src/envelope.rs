@@ -51,7 +51,7 @@ pub struct Path {
 }
 
 impl Envelope {
-    /// Returns what is around packets for the NIC with this address, in the overlay or without it.
+    /// Returns the envelope of packets to the NIC with this address, in the overlay or without it.
     pub fn new(nic_mac: &str, overlay: bool) -> Result<Self> {
         let link = |destination: &str, source: &str| -> Result<Ethernet2Header> {
             Ok(Ethernet2Header {
@@ -238,7 +238,7 @@ mod tests {
         assert!(Envelope::new("52:54:00", true).is_err());
     }
 
-    /// A frame of the server's machine with this network identifier and port, for these two hardware addresses.
+    /// Returns a frame of the server's machine with this network identifier and port, for these two hardware addresses.
     fn answer(vni: u8, port: u16, outer: &str, inner: &str) -> Vec<u8> {
         let [outer, inner, nic] = [outer, inner, NIC_MAC].map(|text| mac(text).expect("good"));
         let mut payload = vec![8, 0, 0, 0, 0, 0, vni, 0];

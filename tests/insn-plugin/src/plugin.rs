@@ -136,7 +136,7 @@ extern "C" fn on_translation(block: *mut Block, _user_data: *mut c_void) {
     translated(block);
 }
 
-/// Called by QEMU when it has translated a block, before the block runs; on any CPU's thread.
+/// Takes a block that QEMU has translated, before the block runs; on any CPU's thread.
 fn translated(block: *mut Block) {
     let Some(plugin) = PLUGIN.get() else { return };
     // SAFETY: QEMU keeps the block alive during this call.

@@ -130,7 +130,7 @@ impl Archive {
         step::work("unpack them", || unpack(dir, dir))
     }
 
-    /// The same for packages and all that they depend on.
+    /// Does the same for packages and all that they depend on.
     pub(crate) fn unpack_whole(&self, packages: &[String], dir: &Path) -> Result<()> {
         let own = self.dir.as_ref();
         let archives = own

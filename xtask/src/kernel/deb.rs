@@ -158,7 +158,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A kernel package without the module would only show after a reboot.
+/// Fails if a kernel package lacks the module, which would only show after a reboot.
 fn check_image(image: &Path, release: &str) -> Result<()> {
     let list = tools::output(tools::command("dpkg-deb").arg("-c").arg(image))?;
     let module = format!("/lib/modules/{release}/kernel/net/mflow/mflow.ko");

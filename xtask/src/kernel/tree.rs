@@ -179,7 +179,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// A tiny kernel of three files, the work tree linked to it as the real one is.
+        /// Makes a tiny kernel of three files, the work tree linked to it as the real one is.
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let tree = Tree {

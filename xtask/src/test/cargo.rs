@@ -23,7 +23,7 @@ pub(crate) fn unit(ctx: &Ctx) -> Result<Outcome> {
     run("unit", command)
 }
 
-/// The lock-free parts under loom, which tries every interleaving within bounds.
+/// Runs the lock-free parts under loom, which tries every interleaving within bounds.
 pub(crate) fn loom(ctx: &Ctx) -> Result<Outcome> {
     let mut command = builds::cargo("target/loom")?;
     command
@@ -36,7 +36,7 @@ pub(crate) fn loom(ctx: &Ctx) -> Result<Outcome> {
     run("loom", command)
 }
 
-/// The algorithms under Miri, an interpreter that reports undefined behaviour.
+/// Runs the algorithms under Miri, an interpreter that reports undefined behaviour.
 pub(crate) fn miri(_ctx: &Ctx) -> Result<Outcome> {
     if let Some(problem) = rust::miri_problem() {
         let mut outcome = Outcome::default();

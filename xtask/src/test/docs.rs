@@ -122,7 +122,7 @@ fn files_exist(project: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The kernel's `module!` takes no version, and Cargo does not build the module: it has to write its version out.
+/// Checks the module's version: the kernel's `module!` takes none, and Cargo does not build the module, so it has to write it out.
 fn version(project: &Path) -> Result<()> {
     let file = "rust/glue/operator/files.rs";
     let line = concat!("const VERSION: &str = \"", env!("CARGO_PKG_VERSION"), "\";");
@@ -392,18 +392,41 @@ fn commit_ids(text: &str) -> impl Iterator<Item = &str> {
         })
 }
 
-/// Returns the sentences that have a number of instructions: three digits or more, outside of code and references to rows.
+/// Returns the sentences that have a number of instructions or a share of work, outside of code and references to rows.
 fn costs(text: &str) -> impl Iterator<Item = &str> {
     let sentences = text.split(['.', '|', ':', ';']).filter(|sentence| {
-        let plain = sentence.split(['`', '{', '}']).step_by(2);
-        let digits = plain.map(|text| text.replace(',', ""));
-        let has_number = |text: String| {
-            let mut words = text.split(|c: char| !c.is_ascii_digit());
-            words.any(|word| word.len() >= 3)
-        };
-        sentence.contains("instruction") && digits.into_iter().any(has_number)
+        let plain: Vec<&str> = sentence.split(['`', '{', '}']).step_by(2).collect();
+        let plain = plain.join(" ").replace(',', "");
+        let words: Vec<&str> = plain.split_whitespace().collect();
+        has_instructions(&words) || has_share(&words)
     });
     sentences.map(str::trim)
+}
+
+/// Returns whether words tell a number of instructions, which has three digits or more.
+fn has_instructions(words: &[&str]) -> bool {
+    let is_number = |word: &&str| {
+        let mut numbers = word.split(|c: char| !c.is_ascii_digit());
+        numbers.any(|digits| digits.len() >= 3)
+    };
+    words.iter().any(|word| word.contains("instruction")) && words.iter().any(is_number)
+}
+
+/// Returns whether words tell the share or the multiple of work that something costs.
+fn has_share(words: &[&str]) -> bool {
+    let is_share = |pair: &[&str]| match *pair {
+        [number, "%" | "times", ..] | [number, "per", "cent", ..]
+            if number.ends_with(|c: char| c.is_ascii_digit()) =>
+        {
+            true
+        }
+        ["half", "of", "the", "work"] | ["half", "a", "per", "cent"] => true,
+        ["a", "third" | "quarter" | "fifth", "of", _] => true,
+        _ => false,
+    };
+    let is_cost = |word: &&str| matches!(*word, "cost" | "costs" | "work");
+    words.iter().any(is_cost)
+        && (0..words.len()).any(|at| is_share(&words[at..words.len().min(at + 4)]))
 }
 
 #[cfg(test)]
@@ -419,10 +442,19 @@ mod tests {
         let found: Vec<_> = worst_words("So\nmany flows, begun anew; a renewal.").collect();
         assert_eq!(found, ["anew", "so many"]);
         let costs: Vec<_> = costs(
-            "It costs 1,234 instructions. Of {udp-1024/rps} instructions | 1234 |; 64 instructions",
+            "It costs 1,234 instructions. Of {udp-1024/rps} instructions | 1234 |; 64 instructions. A lane has half of the\nwork. \
+             It costs 12 % more; up to 1.22 times the work. A load of 80 %, and half of its time. `work 3 times`",
         )
         .collect();
-        assert_eq!(costs, ["It costs 1,234 instructions"]);
+        assert_eq!(
+            costs,
+            [
+                "It costs 1,234 instructions",
+                "A lane has half of the\nwork",
+                "It costs 12 % more",
+                "22 times the work"
+            ]
+        );
         let design =
             "1. `glue/hooks.rs: split_napi`, `algo/merge/slot.rs` and `mod.rs`, not glue/x.rs.";
         assert!(files(design).eq(["glue/hooks.rs", "algo/merge/slot.rs"]));

@@ -33,7 +33,7 @@ fn fits(kernel: &Kernel) -> Result<()> {
     is_made_for(&module, &kernel.release)
 }
 
-/// Holds that a module says that it is made for this release of the kernel.
+/// Fails unless the module names this kernel release.
 pub(super) fn is_made_for(module: &Path, release: &str) -> Result<()> {
     let mut modinfo = tools::command("modinfo");
     let magic = tools::output(modinfo.args(["--field", "vermagic"]).arg(module))?;
@@ -51,7 +51,7 @@ fn sparse(kernel: &Kernel) -> Result<()> {
     has_none(&kernel::check_own_objects(kernel)?, "net/core/mflow.c")
 }
 
-/// The same for the files that unpatched kernels get.
+/// Does the same for the files that unpatched kernels get.
 fn sparse_stock(kernel: &Kernel) -> Result<()> {
     let log = module::check_stock(&kernel.build_dir)?;
     has_none(&log, "c-shims/stock/mflow_port.c")
@@ -83,7 +83,7 @@ fn is_own_complaint(line: &str) -> bool {
     else {
         return false;
     };
-    // The cache has our name in its path, too: only what comes after the tree counts.
+    // The cache's path contains `mflow`, so only the part after the source tree is compared.
     ["/net/core/mflow", "/c-shims/", "/include/net/mflow"]
         .iter()
         .any(|own| place.contains(own))

@@ -10,7 +10,7 @@
 //! | producers | any core, lock-free: one compare-and-swap per chain (not per packet) |
 //! | consumers | any core; `take_all` is one swap, so two consumers get disjoint sets |
 //! | empty | the top is null |
-//! | cost | a lane parks one chain per poll: about 10 instructions for up to 64 packets |
+//! | cost | a lane parks one chain per poll, however many packets it has |
 //!
 //! A stack instead of a queue because the consumer always takes all: it turns the order round once per chain. There is
 //! no ABA problem, as no element is taken alone.

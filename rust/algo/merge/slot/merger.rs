@@ -224,7 +224,9 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             return;
         }
         let slot = self.slot;
-        // `parked_pkts` still counts the packets of this chain, though it was taken from its place.
+        // All that is parked bounds this chain, which is counted until it is delivered: if all fits the budget, the chain does. If
+        // not, the chain may still fit, and then nothing is split off. (`split_off` counts the chain's members, each of which may
+        // have been several packets on the wire: the budget is about right.)
         if slot.parked_pkts() > *budget {
             let rest = chain.split_off(*budget);
             let is_late = counter == Counter::LatePkts;

@@ -152,7 +152,7 @@ impl<'a> Actual<'a> {
         Ok(())
     }
 
-    /// The rules are in sets of all of them: which one has been altered nobody can tell.
+    /// Compares the rules. They are in sets of all of them: which one has been altered nobody can tell.
     fn rules(&mut self) -> Result<()> {
         if self.generation.has_rules(&self.configuration.rules)? {
             return Ok(());

@@ -27,7 +27,8 @@ use crate::configuration::kernel::{KernelAction, KernelRoute, RouteKey};
 use crate::devices::Devices;
 use crate::proto::Numbered as _;
 
-/// By which our routes are known: numbers that neither rtnetlink.h nor iproute2's list of protocols gives to anyone.
+/// Returns the protocol by which our routes are known: numbers that neither rtnetlink.h nor iproute2's list of protocols gives to
+/// anyone.
 fn protocol(hook: Hook) -> u8 {
     match hook {
         Hook::Xdp => 72,

@@ -458,7 +458,7 @@ fn read(generation: &Generation) -> Result<(Note, Configuration)> {
     Ok((note, configuration))
 }
 
-/// A step of a transaction, at which tests kill this process, or have the step fail.
+/// Marks a step of a transaction, at which tests kill this process, or have the step fail.
 #[cfg(feature = "fail-points")]
 fn step(name: &str) -> Result<()> {
     fail::fail_point!(name, |what| {
@@ -471,7 +471,7 @@ fn step(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A step of a transaction; only in tests does anything happen at it.
+/// Marks a step of a transaction; only in tests does anything happen at it.
 #[cfg(not(feature = "fail-points"))]
 fn step(_: &str) -> Result<()> {
     Ok(())

@@ -22,7 +22,7 @@ use crate::results;
 use crate::{metrics, v1};
 
 type Answer<T> = Result<Response<T>, Status>;
-type Stream1<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ReplyStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The state that is shown to clients that watch.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ impl v1::manager_server::Manager for Service {
         got.await.map(Response::new)
     }
 
-    type ListStream = Stream1<v1::ListResponse>;
+    type ListStream = ReplyStream<v1::ListResponse>;
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Answer<Self::ListStream> {
         let kind = Kind::or_none(request.into_inner().kind);
@@ -144,7 +144,7 @@ impl v1::manager_server::Manager for Service {
         Ok(Response::new(Box::pin(tokio_stream::iter(objects))))
     }
 
-    type WatchStream = Stream1<v1::WatchResponse>;
+    type WatchStream = ReplyStream<v1::WatchResponse>;
 
     async fn watch(&self, _: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
         let mut known: Option<State> = None;
@@ -299,7 +299,7 @@ async fn devices() -> Result<Devices, Status> {
     Devices::read().await.map_err(|error| refused(&error))
 }
 
-/// A configuration that cannot be.
+/// Returns the status for a configuration that cannot be.
 fn bad(problem: &Problem) -> Status {
     Status::invalid_argument(problem.to_string())
 }

@@ -156,7 +156,7 @@ pub fn fingerprint() -> u64 {
     hasher.finish()
 }
 
-/// Only the program stays: it keeps the maps that it uses, and the chain's constant.
+/// Loads the program of a chain. Only the program stays: it keeps the maps that it uses, and the chain's constant.
 fn of_chain(folder: &Path, bytes: &[u8], chain: &Chain, name: &str) -> Result<ProgramFd> {
     let mut object = object(folder, bytes, Some(chain))?;
     load(&mut object, name).with_context(|| format!("cannot load chain {chain}"))

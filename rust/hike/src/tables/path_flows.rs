@@ -33,7 +33,7 @@ impl PathFlows {
         })
     }
 
-    /// A path has come to this place, whose flow may be monitored already.
+    /// Notes that a path has come to this place, whose flow may be monitored already.
     pub(crate) fn add(&mut self, folder: &FilePath, place: u32, path: &Path) -> Result<()> {
         let flow = Flow::of(path)?;
         self.table.set(place, monitors::number(folder, &flow)?, 0)?;
@@ -41,7 +41,7 @@ impl PathFlows {
         Ok(())
     }
 
-    /// The path of this place has gone, and all packets that had it.
+    /// Notes that the path of this place has gone, and all packets that had it.
     pub(crate) fn remove(&mut self, place: u32, path: &Path) -> Result<()> {
         self.table.set(place, 0, 0)?;
         let flow = Flow::of(path)?;

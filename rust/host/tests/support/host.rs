@@ -94,7 +94,7 @@ impl Shared {
             .complete(self.slot(), tag.batch_near(self.slot().next()));
     }
 
-    /// A packet reaches its socket outside of any lane.
+    /// Brings a packet to its socket outside of any lane.
     fn arrive(&self, packet: TestPacket) {
         let (tag, amount) = (packet.tag(), packet.amount());
         match tag.kind() {

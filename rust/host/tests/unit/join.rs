@@ -362,7 +362,7 @@ impl Packet {
         true
     }
 
-    /// gro_receive_network_flush()
+    /// Does what gro_receive_network_flush() does.
     fn network_flush(&mut self, frame: &[u8]) -> bool {
         let outer = self
             .layout

@@ -369,7 +369,7 @@ impl Host {
         host
     }
 
-    /// The NIC's core gets a packet.
+    /// Gives the NIC's core a packet.
     fn receive(&mut self, flow: u16) {
         let next = self.sent.entry(flow).or_default();
         let carried = Carried {
@@ -425,7 +425,7 @@ impl Host {
         assert!(lanes.hand_on(lane, packet, &self.bytes).is_ok());
     }
 
-    /// A CPU carries some packets of one of its lanes.
+    /// Carries some packets of one of a CPU's lanes.
     fn poll(&mut self, cpu: usize, lane: usize, pkts: usize) {
         if self.route == Some(Route::Gathering) {
             return;
@@ -450,7 +450,7 @@ impl Host {
         }
     }
 
-    /// The NIC's core carries packets of its ordinary path to the end.
+    /// Carries packets of the NIC's core's ordinary path to the end.
     fn run_ordinary(&mut self, pkts: usize) {
         for _ in 0..pkts {
             let Some(carried) = self.ordinary.pop_front() else {
@@ -460,7 +460,7 @@ impl Host {
         }
     }
 
-    /// The lane at home gives packets to the ordinary path.
+    /// Gives packets of the lane at home to the ordinary path.
     fn run_home(&mut self, pkts: usize) {
         for _ in 0..pkts {
             if self.route == Some(Route::Home) {
@@ -474,7 +474,7 @@ impl Host {
         lanes.all(|lane| lane.waiting_items() == 0)
     }
 
-    /// The thread that configures goes on to the next route if it may.
+    /// Goes on to the next route, as the thread that configures does if it may.
     fn configure(&mut self) {
         let stages_are_empty = self.stages_are_empty();
         self.route = match self.route {

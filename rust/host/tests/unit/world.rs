@@ -189,7 +189,7 @@ impl Surroundings {
         }
     }
 
-    /// A packet has come up the stack to its socket.
+    /// Brings a packet up the stack to its socket.
     fn arrive(&mut self, packet: TestPacket, lane: Option<usize>) {
         let tag = packet.tag();
         self.carried.push((lane, tag));
@@ -222,7 +222,7 @@ impl Surroundings {
         }
     }
 
-    /// Something on the path queues a packet. One that is not on a lane comes behind the ordinary ones.
+    /// Queues a packet, as something on the path does. One that is not on a lane comes behind the ordinary ones.
     fn queue(&mut self, mut packet: TestPacket, lane: Option<usize>, is_dropped: bool) {
         let tag = packet.tag();
         match tag.kind() {

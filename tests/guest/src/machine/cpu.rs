@@ -110,7 +110,7 @@ pub(crate) fn is_online(cpu: usize) -> bool {
 /// Returns the numbers of all CPUs that are online.
 pub(crate) fn all_online() -> impl Iterator<Item = usize> {
     let exists = |cpu: &usize| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
-    // The first one cannot be switched off, and has no file that says so.
+    // CPU 0 cannot be switched off, so it has no file `online`.
     (0..)
         .take_while(exists)
         .filter(|&cpu| cpu == 0 || is_online(cpu))

@@ -128,7 +128,7 @@ impl Port {
         frame.len() as u64 + CHECK_BYTES <= u64::from(self.mtu)
     }
 
-    /// ACCESS_REG.
+    /// Carries out ACCESS_REG.
     pub(crate) fn access(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
         let data = access_register_in::REGISTER_DATA.of(input).to_vec();
         let reads = access_register_in::OP_MOD.is_set(input);
@@ -211,7 +211,7 @@ impl Port {
         }
     }
 
-    /// QUERY_VPORT_COUNTER.
+    /// Carries out QUERY_VPORT_COUNTER.
     pub(crate) fn vport_counters(&self, output: &mut [u8]) {
         use query_vport_counter_out as out;
         for (field, count) in [
@@ -228,7 +228,7 @@ impl Port {
         }
     }
 
-    /// QUERY_NIC_VPORT_CONTEXT.
+    /// Carries out QUERY_NIC_VPORT_CONTEXT.
     pub(crate) fn vport_context(&self, output: &mut [u8]) {
         let context = query_nic_vport_context_out::NIC_VPORT_CONTEXT.of_mut(output);
         nic_vport_context::MTU.set(context, u64::from(self.vport_mtu));
@@ -241,7 +241,7 @@ impl Port {
         );
     }
 
-    /// MODIFY_NIC_VPORT_CONTEXT.
+    /// Carries out MODIFY_NIC_VPORT_CONTEXT.
     pub(crate) fn set_vport_context(&mut self, input: &[u8]) {
         use modify_nic_vport_field_select as select;
         let selected = modify_nic_vport_context_in::FIELD_SELECT.of(input);

@@ -130,7 +130,7 @@ pub(crate) enum Delivery {
 }
 
 impl ReceiveQueue {
-    /// CREATE_RQ.
+    /// Carries out CREATE_RQ.
     pub(crate) fn create(input: &[u8], events: &Events) -> Result<Self, Status> {
         let context = create_rq_in::CTX.of(input);
         let work = rqc::WQ.of(context);

@@ -91,7 +91,7 @@ impl Steering {
         }
     }
 
-    /// CREATE_FLOW_TABLE.
+    /// Carries out CREATE_FLOW_TABLE.
     pub(crate) fn create_table(&mut self, input: &[u8]) -> Result<u32, Status> {
         let context = create_flow_table_in::FLOW_TABLE_CONTEXT.of(input);
         let forward = flow_table_context::TABLE_MISS_ACTION.get(context) == MISS_FORWARD;
@@ -105,14 +105,14 @@ impl Steering {
         })
     }
 
-    /// DESTROY_FLOW_TABLE.
+    /// Carries out DESTROY_FLOW_TABLE.
     pub(crate) fn destroy_table(&mut self, input: &[u8]) -> Result<(), Status> {
         let number = destroy_flow_table_in::TABLE_ID.get32(input);
         self.root = self.root.filter(|root| *root != number);
         self.tables.remove(number).map(drop)
     }
 
-    /// SET_FLOW_TABLE_ROOT.
+    /// Carries out SET_FLOW_TABLE_ROOT.
     pub(crate) fn set_root(&mut self, input: &[u8]) -> Result<(), Status> {
         let number = set_flow_table_root_in::TABLE_ID.get32(input);
         if self.tables.get(number)?.kind == RECEIVE {
@@ -121,7 +121,7 @@ impl Steering {
         Ok(())
     }
 
-    /// CREATE_FLOW_GROUP.
+    /// Carries out CREATE_FLOW_GROUP.
     pub(crate) fn create_group(&mut self, input: &[u8]) -> Result<u32, Status> {
         let table = self
             .tables
@@ -140,7 +140,7 @@ impl Steering {
         table.groups.add(Group { first, last, mask })
     }
 
-    /// DESTROY_FLOW_GROUP.
+    /// Carries out DESTROY_FLOW_GROUP.
     pub(crate) fn destroy_group(&mut self, input: &[u8]) -> Result<(), Status> {
         let table = self
             .tables
@@ -151,7 +151,7 @@ impl Steering {
             .map(drop)
     }
 
-    /// SET_FLOW_TABLE_ENTRY.
+    /// Carries out SET_FLOW_TABLE_ENTRY.
     pub(crate) fn set_rule(&mut self, input: &[u8]) -> Result<(), Status> {
         let table = self.tables.get_mut(set_fte_in::TABLE_ID.get32(input))?;
         let index = set_fte_in::FLOW_INDEX.get32(input);
@@ -197,7 +197,7 @@ impl Steering {
         Ok(())
     }
 
-    /// DELETE_FLOW_TABLE_ENTRY.
+    /// Carries out DELETE_FLOW_TABLE_ENTRY.
     pub(crate) fn delete_rule(&mut self, input: &[u8]) -> Result<(), Status> {
         let table = self.tables.get_mut(delete_fte_in::TABLE_ID.get32(input))?;
         let index = delete_fte_in::FLOW_INDEX.get32(input);

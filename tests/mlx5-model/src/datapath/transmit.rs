@@ -68,7 +68,7 @@ enum Work {
 }
 
 impl SendQueue {
-    /// CREATE_SQ.
+    /// Carries out CREATE_SQ.
     pub(crate) fn create(input: &[u8], events: &Events) -> Result<Self, Status> {
         let context = create_sq_in::CTX.of(input);
         let work = sqc::WQ.of(context);

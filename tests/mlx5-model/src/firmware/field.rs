@@ -108,7 +108,7 @@ impl Field {
     }
 }
 
-/// In a constant: does not compile if two of the fields have a bit in common.
+/// Fails to compile, in a constant, if two of the fields have a bit in common.
 pub(crate) const fn assert_disjoint(fields: &[Field]) {
     let mut one = 0;
     while one < fields.len() {

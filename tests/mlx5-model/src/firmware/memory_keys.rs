@@ -52,7 +52,7 @@ impl MemoryKeys {
         self.0.len()
     }
 
-    /// CREATE_MKEY; returns the upper 24 bits of the key.
+    /// Carries out CREATE_MKEY; returns the upper 24 bits of the key.
     pub(crate) fn create(&mut self, input: &[u8]) -> Result<u32, Status> {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(input);
         let pages = match mkc::ACCESS_MODE_1_0.get(context) | mkc::ACCESS_MODE_4_2.get(context) << 2
@@ -90,7 +90,7 @@ impl MemoryKeys {
         self.0.add(Key { low, pages, start })
     }
 
-    /// DESTROY_MKEY.
+    /// Carries out DESTROY_MKEY.
     pub(crate) fn destroy(&mut self, number: u32) -> Result<(), Status> {
         self.0.remove(number).map(drop)
     }

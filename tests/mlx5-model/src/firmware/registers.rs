@@ -44,7 +44,7 @@ const COMMAND_INTERFACE: u32 = 5;
 const FIRMWARE: [u32; 3] = [22, 35, 1000];
 
 impl Device {
-    /// The driver reads registers.
+    /// Reads registers for the driver.
     pub fn read(&mut self, offset: u64, into: &mut [u8]) {
         // One read is one register, or a byte of it; a longer one is several.
         let mut word = None;
@@ -96,7 +96,7 @@ impl Device {
         }
     }
 
-    /// The driver writes registers. Frames are sent later, by [`Device::transmit`].
+    /// Writes registers for the driver. Frames are sent later, by [`Device::transmit`].
     pub fn write(&mut self, bus: &mut dyn Bus, offset: u64, data: &[u8]) {
         if offset >= FIRST_DOORBELL {
             self.ring(bus, offset % PAGE, data);

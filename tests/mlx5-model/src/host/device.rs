@@ -143,7 +143,7 @@ impl Device {
         self.journal = journal;
     }
 
-    /// The driver is done with the card; objects that it has not destroyed are counted.
+    /// Ends the driver's work with the card, and counts objects that it has not destroyed.
     pub(crate) fn tear_down(&mut self) {
         self.left_behind += self.objects();
         self.forget_objects();
@@ -269,7 +269,7 @@ impl Device {
         sent
     }
 
-    /// A frame comes from the wire, without its check sequence.
+    /// Takes a frame from the wire, without its check sequence.
     pub fn receive(&mut self, bus: &mut dyn Bus, frame: &[u8]) -> Receive {
         if self.faults.idle() {
             return Receive::Wait;

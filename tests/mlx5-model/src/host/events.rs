@@ -110,7 +110,7 @@ impl Events {
         }
     }
 
-    /// CREATE_EQ.
+    /// Carries out CREATE_EQ.
     pub(crate) fn create_event_queue(&mut self, input: &[u8], vectors: u16) -> Result<u32, Status> {
         let context = create_eq_in::EQ_CONTEXT_ENTRY.of(input);
         let vector = eqc::INTR.get16(context);
@@ -133,7 +133,7 @@ impl Events {
         })
     }
 
-    /// CREATE_CQ.
+    /// Carries out CREATE_CQ.
     pub(crate) fn create_completion_queue(&mut self, input: &[u8]) -> Result<u32, Status> {
         let context = create_cq_in::CQ_CONTEXT.of(input);
         let event_queue = cqc::C_EQN_OR_APU_ELEMENT.get32(context);
@@ -324,7 +324,7 @@ impl Events {
         }
     }
 
-    /// DESTROY_CQ.
+    /// Carries out DESTROY_CQ.
     pub(crate) fn destroy_completion_queue(&mut self, number: u32) -> Result<(), Status> {
         self.overtaken
             .take_if(|overtaken| overtaken.queue == number);

@@ -35,7 +35,7 @@ fn tag(service: bool) -> Tag {
     }
 }
 
-/// Returns a TCP segment with data to acknowledge something.
+/// Returns a TCP segment with data and the ACK flag.
 fn segment(payload: &[u8]) -> Vec<u8> {
     let rest = [0, 0, 0, 9, 0, 0, 0, 5, 0x50, 0x10, 1, 0, 0, 0, 0, 0];
     packet(6, [1, 2], &rest, payload)
@@ -50,7 +50,7 @@ fn the_sum_is_that_of_the_internet_packet_alone() {
     let wanted = u64::from(checksum::sum(&plain[14..]));
     driver.receive(&plain);
     driver.receive(&padded);
-    // A tag that is left in is the driver's to add.
+    // The card's sum excludes a tag left in the frame; the driver adds it.
     let mut input = vec![0; modify_rq_in::BYTES];
     modify_rq_in::RQN.set(&mut input, u64::from(path.receive.number));
     modify_rq_in::RQ_STATE.set(&mut input, 1);
@@ -81,7 +81,7 @@ fn customer_tags_are_taken_out_and_service_tags_are_not() {
     }
     let said = driver.entries(path.completions, 2, [HAS_TAG, VLAN_INFO]);
     assert_eq!(said, [[1, 0x6005], [0, 0]]);
-    // A tag of which only the type has come is no tag.
+    // A frame that ends inside the tag has no tag.
     let mut cut = plain[..12].to_vec();
     cut.extend([0x81, 0x00, 0x60]);
     assert_eq!(driver.receive(&cut), Receive::Taken);
@@ -316,7 +316,7 @@ fn an_entry_longer_than_what_was_written_is_an_error_and_no_endless_loop() {
     let mut driver = Driver::new(Config::default());
     let mut path = driver.path(false, false);
     path.send = driver.endless_send_queue(path.completions.number);
-    // Sixteen blocks of nothing, wherever one begins: the card's counter would never be the driver's.
+    // Each entry claims more blocks than were written, so the card's counter would never meet the driver's.
     for entry in (0..128).step_by(16) {
         let at = path.send.memory + entry * ENTRY_BYTES;
         driver.set(at, control_segment::LENGTH, 0x3f);

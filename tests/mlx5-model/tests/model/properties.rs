@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use crate::driver::{Driver, ENTRY_BYTES};
 use crate::replay::RECORDED;
 
-/// A command that exists, more often than not.
+/// Returns a command that exists, more often than not.
 fn operation() -> impl Strategy<Value = u16> {
     let known = (0..COMMANDS.len()).prop_map(|index| COMMANDS[index].0);
     prop_oneof![8 => known, 1 => any::<u16>()]

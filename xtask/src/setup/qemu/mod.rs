@@ -222,7 +222,7 @@ fn unpacked(root: &Path) -> Command {
     command
 }
 
-/// Held while the cache's folder changes; released when the file is dropped.
+/// Takes the lock that is held while the cache's folder changes; it is released when the file is dropped.
 fn lock() -> Result<File> {
     let path = paths::cache_dir("qemu")?.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;

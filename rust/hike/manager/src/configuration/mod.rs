@@ -3,9 +3,10 @@
 //! The configuration: read from text, checked, and compared with another one, all without a kernel.
 //!
 //! Read in this order: this file (a configuration and its parts), [`way`], [`flow`], [`route`], [`monitor`] and [`kernel`] (those parts
-//! that are not the library's), [`fields`] and `maps` (what serde does not know of them), [`file`] (the file that a person writes), `whole`
-//! (checks that all parts fit together), [`objects`] (the parts of a configuration by name, and the differences between two).
+//! that are not the library's), [`fields`] and `maps` (what serde does not know of them), [`file`] (the file that a person writes), `checks`
+//! (that all parts fit together), [`objects`] (the parts of a configuration by name, and the differences between two).
 
+mod checks;
 pub mod fields;
 pub mod file;
 pub mod flow;
@@ -15,7 +16,6 @@ pub mod monitor;
 pub mod objects;
 pub mod route;
 pub mod way;
-mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -80,7 +80,7 @@ impl Configuration {
     /// Returns what a monitor counts.
     pub fn flow(&self, counted: &Counted) -> anyhow::Result<Flow> {
         match (&counted.path, counted.source, &counted.sids) {
-            (Some(path), None, None) => Flow::of(whole::find("path", path, &self.paths)?),
+            (Some(path), None, None) => Flow::of(checks::find("path", path, &self.paths)?),
             (None, Some(source), Some(sids)) => Flow::new(source, sids.clone()),
             _ => bail!("it has to have either a path, or a source and sids"),
         }

@@ -98,7 +98,7 @@ impl Key {
 }
 
 impl Ord for Key {
-    /// By the order of a file.
+    /// Compares keys by the order of a file.
     fn cmp(&self, other: &Self) -> Ordering {
         // Of numbers, the longer one is larger.
         let digits = |key: &Self| match key.kind {

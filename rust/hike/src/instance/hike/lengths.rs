@@ -35,7 +35,7 @@ impl Lengths {
         Ok(lengths)
     }
 
-    /// A destination has an entry, which packets see from now on.
+    /// Notes that a destination has an entry, which packets see from now on.
     pub(super) fn add(&mut self, destination: Destination) -> Result<()> {
         match self.in_use.add(destination) {
             true => self.write(),
@@ -43,7 +43,7 @@ impl Lengths {
         }
     }
 
-    /// An entry of a destination has gone.
+    /// Notes that an entry of a destination has gone.
     pub(super) fn remove(&mut self, destination: Destination) -> Result<()> {
         match self.in_use.remove(destination) {
             true => self.write(),

@@ -135,7 +135,7 @@ fn cpus() -> impl Strategy<Value = BTreeSet<u32>> {
     ]
 }
 
-/// One item of a list, as text and as the numbers that it means.
+/// Returns one item of a list, as text and as the numbers that it means.
 fn item() -> impl Strategy<Value = (String, Vec<u32>)> {
     let single = (0..MAX_CPUS).prop_map(|cpu| (cpu.to_string(), vec![cpu]));
     let bounds = (0..MAX_CPUS, 0..MAX_CPUS).prop_map(|(a, b)| (a.min(b), a.max(b)));

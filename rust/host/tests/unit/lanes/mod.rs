@@ -3,7 +3,7 @@
 //! Tests of the way to a lane.
 
 #[cfg(not(miri))]
-mod gro_trial;
+mod carried_batches;
 #[cfg(not(miri))]
-mod open_batches;
+mod gro_trial;
 mod queue;

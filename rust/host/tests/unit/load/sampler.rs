@@ -22,7 +22,7 @@ fn flow(slot: usize, sample: u64, cpu: u32, orders: &Orders) -> SplitFlow {
     }
 }
 
-/// A CPU that has been in softirqs and in tasks for these thousandths of its time.
+/// Returns the clocks of a CPU that has been in softirqs and in tasks for these thousandths of its time.
 fn clocks(now_us: u64, softirq: u64, task: u64) -> CpuClocks {
     CpuClocks {
         at_us: now_us,

@@ -2,9 +2,9 @@
 
 //! The file `flows`: its lines, and what becomes of those for which there is no room.
 
-use mflow_algo::algo::flow::carried::Work;
 use mflow_algo::algo::flow::hint::Hint;
 use mflow_algo::algo::flow::table::FLOW_PLACES;
+use mflow_algo::algo::flow::work_counts::Work;
 use mflow_algo::algo::headers::flow_key::IPPROTO_TCP;
 use mflow_algo::algo::knobs::cpulist::CpuSet;
 use mflow_algo::algo::lanes::lane_set::MAX_LANES;
@@ -137,7 +137,7 @@ fn lines_say_where_flows_stand() {
     assert_eq!(list(&found).lines().collect::<Vec<_>>(), expected);
 }
 
-/// The keys of a line, in order; what follows is for people.
+/// Returns the keys of a line, in order; what follows is for people.
 fn keys(line: &str) -> Vec<&str> {
     let pairs = line.split(" # ").next().unwrap();
     pairs.split(' ').step_by(2).collect()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The host has no bridge: it routes what is for the container to the container's veth, as it comes out of the tunnel or as it
-//! comes to the NIC.
+//! The host has no bridge. It routes the container's packets to its veth. They come from the tunnel or straight from the NIC.
 
 use std::time::Duration;
 
@@ -67,7 +66,7 @@ fn routed<L: Load>(rig: &Rig, through: Through) -> Result<Outcome> {
     let (plan, knobs) = (rig.plan::<L>(), Knobs::default());
     rig.prepare(&plan, &knobs)?;
     let outcome = routes(through).and_then(|()| L::measure(&plan, |_| Ok(())));
-    // Also after a failure; the devices go with the network.
+    // Forwarding goes off after a failure, too. The devices vanish with the network.
     topology::sysctl("net/ipv4/ip_forward", "0")?;
     outcome?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
 }
@@ -77,7 +76,7 @@ fn forgotten(rig: &Rig) -> Result<Outcome> {
     let (plan, knobs) = (rig.datagrams(), Knobs::default());
     rig.prepare(&plan, &knobs)?;
     let outcome = routes(Through::Tunnel).and_then(|()| forget(&plan));
-    // Also after a failure; the devices go with the network.
+    // Forwarding goes off after a failure, too. The devices vanish with the network.
     topology::sysctl("net/ipv4/ip_forward", "0")?;
     outcome?.judge(|outcome| {
         rig.require_unnoticed::<Datagrams>(outcome)?;

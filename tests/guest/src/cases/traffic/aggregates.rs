@@ -34,7 +34,7 @@ table inet mflow {
     }
 }
 ";
-/// A rule that writes into the filling of datagrams.
+/// A rule that writes into the payload of datagrams.
 const BYTES_RULE: &str = "
 table inet mflow {
     chain before {
@@ -44,7 +44,7 @@ table inet mflow {
 }
 ";
 
-/// A rule that leaves twelve bytes of payload of each packet.
+/// A rule that cuts each packet's payload to twelve bytes.
 const LENGTH_RULE: &str = "
 table inet mflow {
     chain before {
@@ -53,7 +53,7 @@ table inet mflow {
     }
 }
 ";
-/// The time within which what is behind a rule has been read.
+/// The time after which datagrams that have passed a rule have been read.
 const SETTLE: Duration = Duration::from_millis(100);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -212,7 +212,7 @@ fn written(rig: &Rig, rule: &str) -> Result<Outcome> {
         live.send_more(DATAGRAMS / 4)?;
         nft::add(CONTAINER, rule)?;
         live.send_more(DATAGRAMS / 4)?;
-        // These were written to, or were already behind the rule. The reader may be away for longer.
+        // Each datagram sent so far was written to, or had passed the rule's place. The reader may need longer.
         thread::sleep(SETTLE);
         // Where the NIC sums whole frames, UDP finds out that bytes have changed.
         let came = || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A program at the container's device that gives packets to the sockets of a proxy, as Cilium's does for rules about what is said.
+//! A program at the container's device that gives packets to the sockets of a proxy, as Cilium's does for layer-7 policies.
 
 use std::cell::RefCell;
 use std::net::{SocketAddr, UdpSocket};
@@ -18,7 +18,7 @@ use crate::network::topology::{Family, CONTAINER};
 
 const TCP: u16 = 6_501;
 const UDP: u16 = 6_502;
-/// Nobody comes between.
+/// The port that bypasses the proxy.
 const ECHO: u16 = 6_503;
 /// The proxy's own ports.
 const TCP_PROXY: u16 = 7_501;
@@ -31,7 +31,7 @@ const RELEASE: u32 = 86;
 const ASSIGN: u32 = 124;
 /// The caller's namespace.
 const OWN_NAMESPACE: u32 = u32::MAX;
-/// The flags of a segment that opens a connection, among these.
+/// A segment opens a connection if, of SYN and ACK, only SYN is set.
 const SYN: u32 = 0x02;
 const SYN_AND_ACK: u32 = 0x12;
 
@@ -55,7 +55,7 @@ fn port(number: u16) -> u32 {
     u32::from(number.to_be())
 }
 
-/// Returns a program that looks a socket of the proxy up for what opens a connection, and for each datagram.
+/// Returns a program that assigns the proxy's socket to each opening segment and each datagram.
 fn code(family: Family) -> Code {
     let at = Offsets::of(family);
     // Where the tuple is on the stack: two addresses, two ports.
@@ -111,7 +111,7 @@ fn code(family: Family) -> Code {
     code
 }
 
-/// Looks up who is at a port of the address that the packet is for.
+/// Looks up the socket at the proxy's port of the packet's destination address.
 fn look_up(code: &mut Code, (tuple, ports): (i16, i16), proxy: u16, function: u32) {
     code.write_number(2, 10, ports + 2, port(proxy));
     code.copy(1, 6);

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(2_500);
 const LOOK: Duration = Duration::from_millis(50);
 const PLACES: i32 = 1024;
 
-/// The answers that were right, by what the application says of them.
+/// The number of right answers for each head.
 pub(super) type Answers = BTreeMap<String, u64>;
 
 /// An application, and the address at which clients take it to be.
@@ -72,7 +72,7 @@ impl Dialogues {
         cpu::pin(cpu::SENDER)?;
         let mut answers = Answers::new();
         for number in 0..EACH {
-            // An answer that does not come, or is wrong, is missing.
+            // Answers that do not come, or are wrong, are not counted.
             if let Ok(Some(head)) = self.ask(place * EACH + number) {
                 *answers.entry(head).or_default() += 1;
             }
@@ -80,7 +80,7 @@ impl Dialogues {
         Ok(answers)
     }
 
-    /// Returns what the application says, unless the rest of the answer is not that to this question.
+    /// Returns the answer's head, or none if the rest does not fit the question.
     fn ask(&self, number: usize) -> Result<Option<String>> {
         let mut socket = TcpStream::connect_timeout(&self.at, PATIENCE)?;
         socket.set_read_timeout(Some(PATIENCE))?;

@@ -20,7 +20,7 @@ use crate::machine::{cpu, proc_net};
 use crate::network::netns;
 use crate::network::topology::{self, Family, CONTAINER};
 
-/// The proxy's port for what comes to the pod, and who the proxy is.
+/// The proxy's port for incoming connections, and the user it runs as.
 pub(super) const INBOUND: u16 = 15_006;
 pub(super) const USER: u32 = 1_337;
 /// The application's port.
@@ -140,7 +140,7 @@ fn seen(host: &Host, interception: Interception, inner: Family) -> Result<Seen> 
     })
 }
 
-/// Returns the address from which the proxy talks to the application if that is not to see the client's.
+/// Returns the proxy's source address where the application must not see the client's.
 fn passthrough(inner: Family) -> IpAddr {
     match inner {
         Family::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),
@@ -148,14 +148,14 @@ fn passthrough(inner: Family) -> IpAddr {
     }
 }
 
-/// Starts the proxy; it connects to where the client has, or to the application where it does not know: haproxy asks for what rules
-/// have redirected with IPv4 only.
+/// Starts the proxy. It connects to the client's original destination. haproxy learns that with IPv4 only, so for redirected IPv6 the
+/// application's address is configured.
 fn start(interception: Interception, inner: Family) -> Result<Program> {
     let any = match inner {
         Family::V4 => "0.0.0.0",
         Family::V6 => "[::]",
     };
-    // To take others' addresses it stays root, and is known by its group.
+    // With `Tproxy` it binds foreign addresses, so it stays root. Rules recognise it by its group.
     let (who, bind, source) = match interception {
         Interception::Redirect => (
             format!("uid {USER}\ngid {USER}"),

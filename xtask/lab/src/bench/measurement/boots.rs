@@ -14,7 +14,7 @@ use mflow_protocol::bench as protocol;
 use super::row::{self, Row};
 use super::session::{Boots, Death, Outcome, Session};
 use super::{plugin, windows};
-use crate::bench::suites::cases::{self, Case, Mode, Suite, What};
+use crate::bench::suites::cases::{self, Case, Mode, StackChoice, Suite};
 use crate::bench::Options;
 use xtask::kernel::Flavor;
 use xtask::results::origin::Origin;
@@ -173,9 +173,9 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
                 continue;
             }
             let (flavor, stack) = match &mode.stack {
-                What::Stack(stack) => (Flavor::Vm, stack),
-                What::WithoutHooks(stack) => (Flavor::Off, stack),
-                What::Missing(why) => {
+                StackChoice::Stack(stack) => (Flavor::Vm, stack),
+                StackChoice::WithoutHooks(stack) => (Flavor::Off, stack),
+                StackChoice::Missing(why) => {
                     rows.push(Some(windows::missing(options.suite, case, mode, why)));
                     continue;
                 }

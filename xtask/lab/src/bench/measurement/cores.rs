@@ -149,7 +149,7 @@ fn short(name: &str) -> String {
     format!("...{end}")
 }
 
-/// The rows whose functions are shown, and the only role of cores of which they are, if not all are.
+/// Returns the rows whose functions are shown, and the only role of cores of which they are, if not all are.
 fn shown<'a>(case: &Case<'a>) -> Vec<((&'a Row, &'a Instructions), Option<&'static str>)> {
     let nic = Some("nic");
     if is_router(case) {
@@ -183,7 +183,7 @@ fn is_router(case: &Case<'_>) -> bool {
     case.rows.iter().any(|row| row.load == "forwarded")
 }
 
-/// The two rows whose difference matters most, as far as they were measured.
+/// Returns the two rows whose difference matters most, as far as they were measured.
 fn pair<'a>(case: &Case<'a>) -> Option<[(&'a Row, &'a Instructions); 2]> {
     let before = measured(case, |row| {
         matches!(row.mode.as_str(), "vanilla" | "compiled-out")
@@ -204,7 +204,7 @@ fn measured<'a>(
         .find_map(|row| Some((row, row.insn_per_packet.as_ref()?)))
 }
 
-/// One core of each role, the one with the most: lanes are alike.
+/// Returns one core of each role, the one with the most: lanes are alike.
 fn busiest_by_role(insn: &Instructions) -> Vec<&Core> {
     let mut cores: Vec<&Core> = Vec::new();
     for core in &insn.by_cpu {

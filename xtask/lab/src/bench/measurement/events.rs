@@ -73,7 +73,7 @@ pub(crate) fn grid(case: &Case<'_>) -> Grid {
     grid
 }
 
-/// Full load takes few softirqs, low rates one for each packet.
+/// Returns a count with the digits that it needs: full load takes few softirqs, low rates one for each packet.
 fn number(count: f64) -> String {
     if count < 10.0 {
         format!("{count:.1}")

@@ -236,7 +236,7 @@ mod tests {
     use crate::bench::measurement::instructions::Counts;
     use crate::bench::suites::cases;
 
-    /// A window in which the NIC core spent `nic` instructions and the application `app`.
+    /// Returns a window in which the NIC core spent `nic` instructions and the application `app`.
     fn window(nic: u64, app: u64, packets: u64, delivered: u64) -> Measured {
         let mut cpus = vec![BTreeMap::new(); cpus::NEEDED_TO_BENCH];
         cpus[cpus::NIC].insert("made_up_receive".to_owned(), nic);

@@ -72,7 +72,7 @@ pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
     }))
 }
 
-/// The bars of one mode, its name below.
+/// Draws the bars of one mode, its name below.
 fn mode(
     root: &Area<'_>,
     chart: &mut Chart<'_, '_>,
@@ -135,7 +135,7 @@ fn range(insn: &Instructions) -> [f64; 2] {
     [insn.min, insn.max].map(|value| value.unwrap_or(insn.busiest))
 }
 
-/// A colour for every role, in the order in which they appear.
+/// Returns a colour for every role, in the order in which they appear.
 fn colours(cores: &[&Core]) -> Vec<(String, RGBColor)> {
     let mut roles: Vec<&str> = Vec::new();
     for core in cores {

@@ -41,7 +41,7 @@ pub(crate) fn write(rows: &[Row], modelled: Option<&Modelled>, folder: &Path) ->
     Ok(())
 }
 
-/// A case's name comes from a file and must not lead out of the folder.
+/// Returns a file's name for a case. The case's name comes from a file and must not lead out of the folder.
 fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     name.chars().map(plain).collect::<String>() + ".svg"

@@ -59,7 +59,7 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
     }))
 }
 
-/// The batch size as a power of two, and packets that had to wait for their turn per 1000 delivered.
+/// Returns the batch size as a power of two, and packets that had to wait for their turn per 1000 delivered.
 fn point(row: &Row) -> Option<(f64, f64)> {
     let early = row.early?;
     (row.batch_pkts > 0 && row.packets > 0).then(|| {

@@ -82,7 +82,7 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
     }))
 }
 
-/// The paper's value: a ring that is readable on every colour and on white.
+/// Returns the mark of the paper's value: a ring that is readable on every colour and on white.
 fn mark<C: Copy>(at: &C) -> [Circle<C, i32>; 2] {
     [
         Circle::new(*at, 5, WHITE.filled()),
@@ -90,7 +90,7 @@ fn mark<C: Copy>(at: &C) -> [Circle<C, i32>; 2] {
     ]
 }
 
-/// Vanilla itself is the line at 1.
+/// Returns the rows that are shown: vanilla itself is the line at 1.
 fn shown<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     rows.iter()
         .copied()

@@ -38,7 +38,7 @@ pub(super) fn now() -> Instant {
     std::time::Instant::now().into()
 }
 
-/// The clock of TCP's time stamps: milliseconds, as Linux has them.
+/// Returns the clock of TCP's time stamps: milliseconds, as Linux has them.
 fn milliseconds() -> u32 {
     // CAST: a time stamp is the low half of the clock.
     now().total_millis() as u32
@@ -234,7 +234,7 @@ mod tests {
             }
         }
 
-        /// One millisecond: all that can be sent goes there, and all answers come back.
+        /// Passes a millisecond: all that can be sent goes there, and all answers come back.
         fn step(&mut self) {
             self.now += Duration::from_millis(1);
             let (mut frames, mut unanswered) = (Vec::new(), 0);

@@ -58,13 +58,13 @@ impl Suite {
 #[derive(Clone, Debug)]
 pub(crate) struct Mode {
     pub(crate) name: &'static str,
-    pub(crate) stack: What,
+    pub(crate) stack: StackChoice,
     /// The instance of HIKE on the NIC in front of the stack.
     pub(crate) front: Option<Front>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum StackChoice {
     Stack(Stack),
     /// This stack on the kernel that was built without the hooks.
     WithoutHooks(Stack),
@@ -89,7 +89,7 @@ impl Mode {
             return false;
         }
         match &self.stack {
-            What::Stack(
+            StackChoice::Stack(
                 Stack::Native
                 | Stack::Vanilla
                 | Stack::Loaded
@@ -105,7 +105,7 @@ impl Mode {
                     ..
                 },
             ) => true,
-            What::Stack(_) | What::WithoutHooks(_) | What::Missing(_) => false,
+            StackChoice::Stack(_) | StackChoice::WithoutHooks(_) | StackChoice::Missing(_) => false,
         }
     }
 
@@ -113,14 +113,14 @@ impl Mode {
     pub(crate) fn name_in(&self, case: &Case) -> String {
         let name = format!("{}/{}", case.name, self.name);
         match self.stack {
-            What::Stack(Stack::Mflow { lanes, .. }) => format!("{name} {lanes}"),
+            StackChoice::Stack(Stack::Mflow { lanes, .. }) => format!("{name} {lanes}"),
             _ => name,
         }
     }
 
     fn leave_out_pipeline(&mut self) {
-        if matches!(self.stack, What::Stack(Stack::Falcon { .. })) {
-            self.stack = What::Missing(NONE_WHOLE);
+        if matches!(self.stack, StackChoice::Stack(Stack::Falcon { .. })) {
+            self.stack = StackChoice::Missing(NONE_WHOLE);
         }
     }
 }
@@ -128,7 +128,7 @@ impl Mode {
 pub(crate) fn mode(name: &'static str, stack: Stack) -> Mode {
     Mode {
         name,
-        stack: What::Stack(stack),
+        stack: StackChoice::Stack(stack),
         front: None,
     }
 }
@@ -153,7 +153,7 @@ pub(crate) fn built(name: &'static str, lanes: usize, batch_pkts: u32, build: Bu
     mode(name, stack)
 }
 
-/// The same case with two more modes: mflow where the NIC's core builds all packets, and where lanes do.
+/// Returns the same case with two more modes: mflow where the NIC's core builds all packets, and where lanes do.
 fn with_builders(mut case: Case) -> Case {
     for lanes in [2, 4] {
         case.modes.extend([
@@ -164,7 +164,7 @@ fn with_builders(mut case: Case) -> Case {
     case
 }
 
-/// The same case with one more mode: mflow that splits behind the NIC's GRO, as MFLOW's single-device scaling does.
+/// Returns the same case with one more mode: mflow that splits behind the NIC's GRO, as MFLOW's single-device scaling does.
 fn with_device_scaling(mut case: Case) -> Case {
     let stack = Stack::Mflow {
         lanes: 2,
@@ -178,7 +178,7 @@ fn with_device_scaling(mut case: Case) -> Case {
     case
 }
 
-/// The same case with one more mode: mflow with two cores in each branch, as in MFLOW's set-up for TCP.
+/// Returns the same case with one more mode: mflow with two cores in each branch, as in MFLOW's set-up for TCP.
 fn with_two_cores_a_lane(mut case: Case) -> Case {
     let stack = Stack::Mflow {
         lanes: 2,
@@ -215,7 +215,7 @@ fn with_lanes_by_need(mut case: Case) -> Case {
     case
 }
 
-/// The same case with two more modes: tasks take all CPUs that flows could use, without mflow and with it.
+/// Returns the same case with two more modes: tasks take all CPUs that flows could use, without mflow and with it.
 fn with_busy_cpus(mut case: Case) -> Case {
     case.modes.extend(
         [("vanilla-busy", false), ("mflow-busy", true)].map(|(name, mflow)| {
@@ -226,7 +226,7 @@ fn with_busy_cpus(mut case: Case) -> Case {
     case
 }
 
-/// The same case with one more mode: no overlay, and GRO on another CPU than the NIC's, as in FALCON's Fig. 13.
+/// Returns the same case with one more mode: no overlay, and GRO on another CPU than the NIC's, as in FALCON's Fig. 13.
 fn with_host_plus(mut case: Case) -> Case {
     let stack = Stack::HostPlus { cpus: 1 };
     case.modes.push(mode("host+", stack));
@@ -283,7 +283,7 @@ fn with_tuned_linux(mut case: Case) -> Case {
     case
 }
 
-/// mflow with these numbers of lanes, and the stacks it is compared with.
+/// Returns mflow with these numbers of lanes, and the stacks it is compared with.
 fn stacks(lanes: &[usize]) -> Vec<Mode> {
     let mut modes = vec![
         mode("native", Stack::Native),
@@ -324,7 +324,7 @@ fn udp(bytes: usize) -> Case {
     case(format!("udp-{bytes}"), load, modes)
 }
 
-/// A reader that takes many datagrams at a time: the plain one is a limit of its own.
+/// Returns a case whose reader takes many datagrams at a time: the plain one is a limit of its own.
 fn udp_bursts(bytes: usize) -> Case {
     let load = Load::Frames {
         flows: UDP_CLIENTS,
@@ -334,7 +334,7 @@ fn udp_bursts(bytes: usize) -> Case {
     case(format!("udp-{bytes}-recvmmsg"), load, stacks(&[2, 4, 8]))
 }
 
-/// A reader that takes many datagrams as one, as QUIC servers and WireGuard's in user space do.
+/// Returns a case whose reader takes many datagrams as one, as QUIC servers and WireGuard's in user space do.
 fn udp_aggregates(bytes: usize) -> Case {
     let load = Load::Frames {
         flows: UDP_CLIENTS,
@@ -371,7 +371,7 @@ fn latency(name: impl Into<String>, transport: Transport, clients: u16, bytes: u
     case(name, load, stacks(&[2]))
 }
 
-/// One client that sends at a fixed rate: what cores do, and how often they are interrupted, for the same work.
+/// Returns a case of one client that sends at a fixed rate: what cores do, and how often they are interrupted, for the same work.
 fn rate(transport: Transport, bytes: usize, rate_msgs_per_s: u32) -> Case {
     let name = match transport {
         Transport::Udp => "udp",
@@ -410,7 +410,7 @@ fn application(name: &str, server: Server, clients: u16, bytes: usize) -> Case {
     case(name, load, stacks(&[2]))
 }
 
-/// With both builders: lanes that build packets must not make small batches dearer.
+/// Returns a case of one batch size with both builders: lanes that build packets must not make small batches dearer.
 fn order(transport: &str, load: Load, batch_pkts: u32) -> Case {
     let name = format!("order-{transport}-batch-{batch_pkts}");
     let nic_builds = built("mflow-nic", 2, batch_pkts, Build::Nic);
@@ -424,7 +424,7 @@ fn overhead() -> Case {
         modes: vec![
             Mode {
                 name: "compiled-out",
-                stack: What::WithoutHooks(Stack::Vanilla),
+                stack: StackChoice::WithoutHooks(Stack::Vanilla),
                 front: None,
             },
             mode("off", Stack::Vanilla),

@@ -72,7 +72,7 @@ fn kernel_enc(sids: u16) -> Mode {
     mode("kernel-enc", Router::KernelEncaps { sids })
 }
 
-/// Every chain of an edge router, with one flow.
+/// Returns the case of every chain of an edge router, with one flow.
 fn edge() -> Case {
     let modes = vec![
         kernel_enc(SIDS),
@@ -90,7 +90,7 @@ fn edge() -> Case {
     case("edge".to_owned(), Packets::V6, 1, modes)
 }
 
-/// A chain of this many programs, of which all but the last do nothing: mon-in has nothing to do with IPv4.
+/// Returns the case of a chain of this many programs, of which all but the last do nothing: mon-in has nothing to do with IPv4.
 fn programs(count: usize) -> Case {
     let programs = "mon-in,".repeat(count - 1) + "fw-table";
     let modes = vec![
@@ -157,7 +157,8 @@ fn tcx_egress() -> Case {
     case("tcx-egress".to_owned(), packets, 1, modes)
 }
 
-/// One class, and 100,000 of the same kind; then prefixes of more lengths, of which the packets' is the last that is looked for.
+/// Returns the case of one class, and 100,000 of the same kind; then prefixes of more lengths, of which the packets' is the last
+/// that is looked for.
 fn classes() -> Case {
     const MANY: u32 = 100_000;
     let modes = vec![
@@ -171,8 +172,8 @@ fn classes() -> Case {
     case("classes".to_owned(), Packets::V6, 1, modes)
 }
 
-/// A TCP stream that ends here, behind a NIC with HIKE and without it. With an XDP program there, the NIC's core builds all packets:
-/// `mflow-nic` has that without the program.
+/// Returns the case of a TCP stream that ends here, behind a NIC with HIKE and without it. With an XDP program there, the NIC's
+/// core builds all packets: `mflow-nic` has that without the program.
 fn stream() -> Case {
     let behind = |front, mode| Mode {
         front: Some(front),
@@ -216,7 +217,7 @@ pub(crate) fn all() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::suites::cases::What;
+    use crate::bench::suites::cases::StackChoice;
 
     #[test]
     fn chains_have_as_many_programs_as_their_names_say() {
@@ -225,7 +226,8 @@ mod tests {
             let name = format!("hike-chain-{count}");
             let case = cases.iter().find(|case| case.name == name);
             for mode in &case.expect("a case").modes {
-                let What::Stack(Stack::Router(Router::Chain { programs, .. })) = &mode.stack else {
+                let StackChoice::Stack(Stack::Router(Router::Chain { programs, .. })) = &mode.stack
+                else {
                     panic!("no chain: {mode:?}");
                 };
                 assert_eq!(programs.split(',').count(), count);

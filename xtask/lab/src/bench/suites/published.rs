@@ -25,7 +25,7 @@ impl Source {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Here {
+pub(crate) enum MeasuredHere {
     /// Cases of the suite `paper` whose names begin like that, and the measurement that shows the figure.
     Measured(Kind, &'static [&'static str], &'static str),
     /// The simulator's: it needs more cores, or loads, than an emulated machine has.
@@ -42,14 +42,14 @@ pub(crate) struct Published {
     /// Its number, and the part of it.
     pub(crate) number: &'static str,
     pub(crate) shows: &'static str,
-    pub(crate) here: Here,
+    pub(crate) here: MeasuredHere,
 }
 
 const fn figure(
     source: Source,
     number: &'static str,
     shows: &'static str,
-    here: Here,
+    here: MeasuredHere,
 ) -> Published {
     Published {
         source,
@@ -59,15 +59,15 @@ const fn figure(
     }
 }
 
-const fn mflow(number: &'static str, shows: &'static str, here: Here) -> Published {
+const fn mflow(number: &'static str, shows: &'static str, here: MeasuredHere) -> Published {
     figure(Source::Mflow, number, shows, here)
 }
 
-const fn falcon(number: &'static str, shows: &'static str, here: Here) -> Published {
+const fn falcon(number: &'static str, shows: &'static str, here: MeasuredHere) -> Published {
     figure(Source::Falcon, number, shows, here)
 }
 
-const fn hike(number: &'static str, shows: &'static str, here: Here) -> Published {
+const fn hike(number: &'static str, shows: &'static str, here: MeasuredHere) -> Published {
     figure(Source::Hike, number, shows, here)
 }
 
@@ -79,59 +79,63 @@ const INTERRUPTS: &str = "interrupts and softirqs";
 const LATENCY: &str = "latency, beside what an emulator adds";
 
 pub(crate) const FIGURES: &[Published] = &[
-    mflow("1", "packet processing in the kernel", Here::Drawing),
-    mflow("2", "container overlay network", Here::Drawing),
-    mflow("3", "ways to process in parallel", Here::Drawing),
+    mflow(
+        "1",
+        "packet processing in the kernel",
+        MeasuredHere::Drawing,
+    ),
+    mflow("2", "container overlay network", MeasuredHere::Drawing),
+    mflow("3", "ways to process in parallel", MeasuredHere::Drawing),
     mflow(
         "4a",
         "throughput of native, vanilla, RPS, FALCON by device and by function",
-        Here::Measured(Kind::Tcp, &["tcp-65536"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Tcp, &["tcp-65536"], SPEED_UP),
     ),
     mflow(
         "4a",
         "the same with UDP",
-        Here::Measured(Kind::Udp, &["udp-65507"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Udp, &["udp-65507"], SPEED_UP),
     ),
     mflow(
         "4b",
         "load of each core, TCP 64 KB",
-        Here::Measured(Kind::Tcp, &["tcp-65536"], BY_CORE),
+        MeasuredHere::Measured(Kind::Tcp, &["tcp-65536"], BY_CORE),
     ),
     mflow(
         "5",
         "splitting at a device, and of the whole path",
-        Here::Drawing,
+        MeasuredHere::Drawing,
     ),
-    mflow("6", "the design", Here::Drawing),
+    mflow("6", "the design", MeasuredHere::Drawing),
     mflow(
         "7",
         "packets out of order by size of batch",
-        Here::Measured(Kind::Order, &["order-"], "early packets by size of batch"),
+        MeasuredHere::Measured(Kind::Order, &["order-"], "early packets by size of batch"),
     ),
     mflow(
         "8a",
         "throughput, TCP",
-        Here::Measured(Kind::Tcp, &["tcp-", "stream-"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Tcp, &["tcp-", "stream-"], SPEED_UP),
     ),
     mflow(
         "8a",
         "throughput, UDP",
-        Here::Measured(Kind::Udp, &["udp-"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Udp, &["udp-"], SPEED_UP),
     ),
     mflow(
         "8b",
         "load of each core, with two cores a branch for TCP",
-        Here::Measured(Kind::Tcp, &["stream-65536"], BY_CORE),
+        MeasuredHere::Measured(Kind::Tcp, &["stream-65536"], BY_CORE),
     ),
     mflow(
         "9",
         "latency of an overloaded receiver",
-        Here::Measured(Kind::Latency, &["latency-"], LATENCY),
+        MeasuredHere::Measured(Kind::Latency, &["latency-"], LATENCY),
     ),
     mflow(
         "10",
         "throughput of 1 to 20 TCP flows",
-        Here::Measured(
+        MeasuredHere::Measured(
             Kind::Flows,
             &["flows-16-", "flows-4096-", "flows-65536-"],
             SPEED_UP,
@@ -140,7 +144,7 @@ pub(crate) const FIGURES: &[Published] = &[
     mflow(
         "11",
         "a web server",
-        Here::Measured(
+        MeasuredHere::Measured(
             Kind::Applications,
             &["nginx"],
             "nginx under wrk in place of Elgg: one page, no database",
@@ -149,7 +153,7 @@ pub(crate) const FIGURES: &[Published] = &[
     mflow(
         "12",
         "how even cores are loaded, 10 flows",
-        Here::Measured(
+        MeasuredHere::Measured(
             Kind::Flows,
             &["flows-65536-10"],
             "deviation of the load of cores",
@@ -158,76 +162,76 @@ pub(crate) const FIGURES: &[Published] = &[
     mflow(
         "13",
         "memcached with 1 and 10 clients",
-        Here::Measured(Kind::Applications, &["memcached"], LATENCY),
+        MeasuredHere::Measured(Kind::Applications, &["memcached"], LATENCY),
     ),
-    falcon("1", "container overlay network", Here::Drawing),
+    falcon("1", "container overlay network", MeasuredHere::Drawing),
     falcon(
         "2a",
         "throughput of a link of 10 and of 100 Gbit/s",
-        Here::Left("an emulated NIC has no link speed; native against vanilla is in 2b"),
+        MeasuredHere::Left("an emulated NIC has no link speed; native against vanilla is in 2b"),
     ),
     falcon(
         "2b",
         "packet rate by size, native and overlay, UDP",
-        Here::Measured(Kind::Udp, &["udp-"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Udp, &["udp-"], SPEED_UP),
     ),
     falcon(
         "2c",
         "packet rate of several flows with RPS",
-        Here::Measured(Kind::Flows, &["flows-4096-"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Flows, &["flows-4096-"], SPEED_UP),
     ),
     falcon(
         "2d",
         "latency of native and overlay",
-        Here::Measured(Kind::Rates, &["rate-"], LATENCY),
+        MeasuredHere::Measured(Kind::Rates, &["rate-"], LATENCY),
     ),
-    falcon("3", "the way of a packet", Here::Drawing),
+    falcon("3", "the way of a packet", MeasuredHere::Drawing),
     falcon(
         "4",
         "interrupts and softirqs of native and overlay",
-        Here::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
+        MeasuredHere::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
     ),
     falcon(
         "5",
         "load of each core at a fixed rate",
-        Here::Measured(Kind::Rates, &["rate-udp-16-"], BY_CORE),
+        MeasuredHere::Measured(Kind::Rates, &["rate-udp-16-"], BY_CORE),
     ),
     falcon(
         "6",
         "flame graphs of sockperf and memcached",
-        Here::Measured(
+        MeasuredHere::Measured(
             Kind::Rates,
             &["rate-udp-16-"],
             "instructions by function: the emulator counts functions, not who called them",
         ),
     ),
-    falcon("7", "the design", Here::Drawing),
-    falcon("8", "pipelining by device", Here::Drawing),
+    falcon("7", "the design", MeasuredHere::Drawing),
+    falcon("8", "pipelining by device", MeasuredHere::Drawing),
     falcon(
         "9a",
         "what the NIC's core does for TCP, 4 KB",
-        Here::Measured(Kind::Tcp, &["stream-4096"], "instructions by function"),
+        MeasuredHere::Measured(Kind::Tcp, &["stream-4096"], "instructions by function"),
     ),
-    falcon("9b", "splitting a softirq", Here::Drawing),
+    falcon("9b", "splitting a softirq", MeasuredHere::Drawing),
     falcon(
         "10",
         "packet rate by size, UDP flat out",
-        Here::Measured(Kind::Udp, &["udp-"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Udp, &["udp-"], SPEED_UP),
     ),
     falcon(
         "11",
         "load of each core, UDP 16 B",
-        Here::Measured(Kind::Udp, &["udp-16"], BY_CORE),
+        MeasuredHere::Measured(Kind::Udp, &["udp-16"], BY_CORE),
     ),
     falcon(
         "12a, b",
         "latency at a fixed rate, UDP 16 B and TCP 4 KB",
-        Here::Measured(Kind::Rates, &["rate-udp-16-", "rate-tcp-4096-"], LATENCY),
+        MeasuredHere::Measured(Kind::Rates, &["rate-udp-16-", "rate-tcp-4096-"], LATENCY),
     ),
     falcon(
         "12c, d",
         "latency flat out, UDP and TCP 16 B",
-        Here::Measured(
+        MeasuredHere::Measured(
             Kind::Latency,
             &["latency-udp-16", "latency-tcp-16"],
             LATENCY,
@@ -236,24 +240,28 @@ pub(crate) const FIGURES: &[Published] = &[
     falcon(
         "13a, b",
         "packet rate of several UDP flows",
-        Here::Measured(Kind::Flows, &["flows-udp-16-"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Flows, &["flows-udp-16-"], SPEED_UP),
     ),
     falcon(
         "13c, d",
         "packet rate of several TCP flows, with Host+",
-        Here::Measured(Kind::Flows, &["flows-4096-"], SPEED_UP),
+        MeasuredHere::Measured(Kind::Flows, &["flows-4096-"], SPEED_UP),
     ),
     falcon(
         "14",
         "6 to 40 containers on 6 cores",
-        Here::Modelled("containers on six cores"),
+        MeasuredHere::Modelled("containers on six cores"),
     ),
-    falcon("15", "thresholds of the load", Here::Modelled("thresholds")),
-    falcon("16", "hot spots", Here::Modelled("hot spots")),
+    falcon(
+        "15",
+        "thresholds of the load",
+        MeasuredHere::Modelled("thresholds"),
+    ),
+    falcon("16", "hot spots", MeasuredHere::Modelled("hot spots")),
     falcon(
         "17",
         "a web server",
-        Here::Measured(
+        MeasuredHere::Measured(
             Kind::Applications,
             &["nginx"],
             "nginx under wrk in place of Elgg: one page, no database",
@@ -262,12 +270,12 @@ pub(crate) const FIGURES: &[Published] = &[
     falcon(
         "18",
         "memcached with 1 and 10 clients",
-        Here::Measured(Kind::Applications, &["memcached"], LATENCY),
+        MeasuredHere::Measured(Kind::Applications, &["memcached"], LATENCY),
     ),
     falcon(
         "19a",
         "what all cores do at fixed rates",
-        Here::Measured(
+        MeasuredHere::Measured(
             Kind::Rates,
             &["rate-udp-16-"],
             "instructions of all cores together",
@@ -276,27 +284,27 @@ pub(crate) const FIGURES: &[Published] = &[
     falcon(
         "19b",
         "softirqs at a fixed rate",
-        Here::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
+        MeasuredHere::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
     ),
-    hike("1", "an SRv6 network", Here::Drawing),
-    hike("2", "data plane and control plane", Here::Drawing),
-    hike("3", "the design at XDP", Here::Drawing),
-    hike("4", "the design at TC", Here::Drawing),
-    hike("5", "the testbed", Here::Drawing),
+    hike("1", "an SRv6 network", MeasuredHere::Drawing),
+    hike("2", "data plane and control plane", MeasuredHere::Drawing),
+    hike("3", "the design at XDP", MeasuredHere::Drawing),
+    hike("4", "the design at TC", MeasuredHere::Drawing),
+    hike("5", "the testbed", MeasuredHere::Drawing),
     hike(
         "6",
         "packet rate by the number of programs",
-        Here::Measured(Kind::Hike, &["hike-chain-"], PER_PACKET),
+        MeasuredHere::Measured(Kind::Hike, &["hike-chain-"], PER_PACKET),
     ),
     hike(
         "7",
         "packet rate of chains and the kernel, by monitored flows",
-        Here::Measured(Kind::Hike, &["hike-edge", "hike-flows-"], PER_PACKET),
+        MeasuredHere::Measured(Kind::Hike, &["hike-edge", "hike-flows-"], PER_PACKET),
     ),
     hike(
         "8",
         "packet rate by SIDs, ingress and waypoint",
-        Here::Measured(Kind::Hike, &["hike-sids-", "hike-waypoint-"], PER_PACKET),
+        MeasuredHere::Measured(Kind::Hike, &["hike-sids-", "hike-waypoint-"], PER_PACKET),
     ),
 ];
 
@@ -307,7 +315,7 @@ impl Published {
 
     /// Returns whether a row belongs to it.
     fn has(&self, row: &Row) -> bool {
-        let Here::Measured(_, cases, _) = self.here else {
+        let MeasuredHere::Measured(_, cases, _) = self.here else {
             return false;
         };
         row.insn_per_packet.is_some() && cases.iter().any(|case| row.case.starts_with(case))
@@ -319,7 +327,7 @@ fn numbers(source: Source, kind: Kind) -> Vec<&'static str> {
     let mut numbers: Vec<&str> = FIGURES
         .iter()
         .filter(|figure| figure.source == source)
-        .filter(|figure| matches!(figure.here, Here::Measured(of, ..) if of == kind))
+        .filter(|figure| matches!(figure.here, MeasuredHere::Measured(of, ..) if of == kind))
         .map(|figure| figure.number)
         .collect();
     numbers.dedup();
@@ -350,19 +358,19 @@ pub(crate) fn grid(rows: &[Row], modelled: bool) -> Grid {
     grid.left(["figure", "shows", "here"]);
     for figure in FIGURES {
         let here = match figure.here {
-            Here::Measured(kind, cases, what) => {
+            MeasuredHere::Measured(kind, cases, what) => {
                 if rows.iter().any(|row| figure.has(row)) {
                     format!("{} / {what}", kind.subject())
                 } else {
                     format!("not in this run: cases {}", cases.join(", "))
                 }
             }
-            Here::Modelled(what) if modelled => format!("modelled: {what}"),
-            Here::Modelled(_) => {
+            MeasuredHere::Modelled(what) if modelled => format!("modelled: {what}"),
+            MeasuredHere::Modelled(_) => {
                 "to be modelled, from rows of `rps` and `mflow` of one case".to_owned()
             }
-            Here::Drawing => "a drawing: nothing was measured".to_owned(),
-            Here::Left(why) => format!("no: {why}"),
+            MeasuredHere::Drawing => "a drawing: nothing was measured".to_owned(),
+            MeasuredHere::Left(why) => format!("no: {why}"),
         };
         grid.row(vec![figure.name(), figure.shows.to_owned(), here]);
     }
@@ -401,7 +409,7 @@ mod tests {
     fn every_case_that_is_named_is_measured_and_shown_there() {
         let suite = cases::all(Suite::Paper);
         for figure in FIGURES {
-            let Here::Measured(kind, prefixes, _) = figure.here else {
+            let MeasuredHere::Measured(kind, prefixes, _) = figure.here else {
                 continue;
             };
             for prefix in prefixes {

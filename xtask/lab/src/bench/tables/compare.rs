@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::bench::measurement::fixture;
 
-    /// The fixture with one busiest core changed by a factor.
+    /// Returns the fixture with one busiest core changed by a factor.
     fn changed(factor: f64) -> Vec<Row> {
         let mut rows = fixture::rows();
         let insn = rows[1].insn_per_packet.as_mut().expect("measured");

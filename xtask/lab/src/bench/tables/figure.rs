@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// For file names and anchors.
+    /// Returns the kind's name in files and anchors.
     pub(crate) fn slug(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -86,7 +86,7 @@ impl Kind {
         }
     }
 
-    /// With the papers' figures that show the same.
+    /// Returns the title, with the papers' figures that show the same.
     pub(crate) fn title(self) -> String {
         format!("{}{}", self.subject(), published::shown_by(self))
     }
@@ -131,7 +131,7 @@ pub(crate) fn number(case: &str) -> Option<u32> {
     case.rsplit('-').next()?.parse().ok()
 }
 
-/// `batch-4` goes before `batch-16`.
+/// Returns a key by which `batch-4` goes before `batch-16`.
 fn by_value(case: &str) -> (String, u32) {
     let stem = case.trim_end_matches(|c: char| c.is_ascii_digit());
     (stem.to_owned(), number(case).unwrap_or(0))

@@ -86,7 +86,7 @@ pub(crate) fn blocks(figure: &Figure<'_>) -> Vec<Block> {
     blocks
 }
 
-/// The grid that is compared with the papers.
+/// Returns the grid that is compared with the papers.
 fn primary(figure: &Figure<'_>) -> Grid {
     let overhead = figure.kind == Kind::Overhead;
     let mut grid = Grid::default();

@@ -65,7 +65,7 @@ impl Grid {
         }
     }
 
-    /// The number of columns that say what a row is.
+    /// Returns the number of columns that say what a row is.
     fn names(&self) -> usize {
         self.columns
             .iter()

@@ -27,7 +27,7 @@ pub(crate) fn knobs() -> Knobs {
     }
 }
 
-/// One stream over `lanes` lanes; the NIC on core 0, the application on core 1.
+/// Returns a scene of one stream over `lanes` lanes; the NIC on core 0, the application on core 1.
 pub(crate) fn scene(load: Load, nic_ps: f64, lane_ps: f64, lanes: usize, app_ps: f64) -> Scene {
     let place = |core, packet_ps| Place { core, packet_ps };
     let stream = Stream {
@@ -142,7 +142,7 @@ pub(crate) fn staged_row(
     row
 }
 
-/// A case with all modes. Two lanes and four are what one lane lets expect, but for a few per cent.
+/// Returns the rows of a case with all modes. Two lanes and four are what one lane lets expect, but for a few per cent.
 pub(crate) fn rows() -> Vec<Row> {
     vec![
         row("native", 3_000.0, &[], 1_100.0),

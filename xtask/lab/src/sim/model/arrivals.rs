@@ -74,7 +74,7 @@ impl Arrivals {
         self.arrived
     }
 
-    /// `packets` have left the system at `now_ps`: a window lets as many more in.
+    /// Notes that `packets` have left the system at `now_ps`: a window lets as many more in.
     pub(crate) fn credit(&mut self, packets: u32, now_ps: u64) {
         if matches!(self.load, Load::Window { .. }) {
             if self.credit == 0 {

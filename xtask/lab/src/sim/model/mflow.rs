@@ -166,7 +166,7 @@ impl Mflow {
         (0..self.lanes.len()).filter(move |lane| touched >> lane & 1 == 1)
     }
 
-    /// A packet that the NIC core has carried reaches the merge point.
+    /// Takes a packet at the merge point that the NIC core has carried.
     pub(crate) fn arrive(&mut self, moment: &mut Moment<'_>, packet: Packet) {
         let tag = packet.tag;
         if tag.kind() == TagKind::Probe {
@@ -196,7 +196,7 @@ impl Mflow {
         }
     }
 
-    /// A lane takes the next packet from its ring.
+    /// Takes the next packet from a lane's ring.
     pub(crate) fn take(&mut self, moment: &mut Moment<'_>, lane: usize) -> Option<Packet> {
         loop {
             match self.lanes[lane].consumer.pop(|_, ()| ())? {
@@ -216,7 +216,7 @@ impl Mflow {
         }
     }
 
-    /// A lane has carried a packet to the merge point, where it waits for the end of the poll or of the batch.
+    /// Collects a packet that a lane has carried to the merge point, where it waits for the end of the poll or of the batch.
     pub(crate) fn collect(&mut self, moment: &mut Moment<'_>, lane: usize, packet: Packet) {
         if let Some(run) = self.lanes[lane].collector.add(packet.tag, 0, packet, ONE) {
             self.point(moment).park(run);

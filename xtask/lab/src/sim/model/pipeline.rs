@@ -152,7 +152,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A queue is empty: it needs an interrupt to be polled again.
+    /// Notes that a queue is empty: it needs an interrupt to be polled again.
     fn rest(&mut self, queue: usize) {
         self.queues[queue].scheduled = false;
         if matches!(self.queues[queue].stage, Stage::Nic) {
@@ -239,7 +239,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A core has carried the packet of its poll, and goes on to the next or ends the poll.
+    /// Has a core go on to the next packet of its poll when it has carried one, or end the poll.
     fn carried(&mut self, core: usize) {
         let Some(mut poll) = self.cores[core].poll.take() else {
             return;

@@ -15,7 +15,7 @@ fn lanes(load: Load, lanes: usize) -> Scene {
     scene(load, COSTS.0, COSTS.1, lanes, COSTS.2)
 }
 
-/// A stream that ends, so that nothing is under way any more.
+/// Runs a stream that ends, so that nothing is under way any more.
 fn drained(mut scene: Scene, stream_pkts: u64) -> Outcome {
     scene.stream_pkts = stream_pkts;
     scene.warm_up_pkts = 0;

@@ -118,7 +118,7 @@ pub(crate) fn slowest_insn(costs: &Costs, lanes: usize) -> f64 {
     nic.max(path).max(costs.app)
 }
 
-/// Fig. 10: flows that share ten cores for the kernel and five for applications.
+/// Predicts Fig. 10: flows that share ten cores for the kernel and five for applications.
 pub(crate) fn flows(case: &Case, split: &Split, settings: &Settings) -> Vec<Flows> {
     let mean = |costs: &Costs, count: usize, lanes: usize| {
         let rates = (0..PLACEMENTS).map(|placement| {

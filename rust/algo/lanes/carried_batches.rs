@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The batches that a lane is carrying, one of each slot: what holds for all packets of a batch, and what the batch has shown.
+//! A lane's notes of the batches that it carries, one of each slot: what holds for all packets of a batch, and what the batch has
+//! shown. (Batches are opened by the dispatcher: `open_batch` in `algo/flow/dispatcher.rs`.)
 
 use crate::algo::join::DatagramForm;
 use crate::algo::tag::MAX_SLOTS;
@@ -8,13 +9,13 @@ use crate::algo::tag::MAX_SLOTS;
 /// The first request of a batch has nothing before it that it could join.
 const TELLING_REQUESTS: u8 = 2;
 
-/// The open batch of each slot. Zeros are batches of which no packet has come.
-pub struct OpenBatches {
-    batches: [OpenBatch; MAX_SLOTS],
+/// The notes of each slot's batch. Zeros are batches of which no packet has come.
+pub struct CarriedBatches {
+    batches: [CarriedBatch; MAX_SLOTS],
 }
 
 #[derive(Clone, Copy, Default)]
-struct OpenBatch {
+struct CarriedBatch {
     // False before the first packet that GRO gets; `form` means nothing then.
     has_begun: bool,
     form: DatagramForm,
@@ -22,17 +23,17 @@ struct OpenBatch {
     joined: bool,
 }
 
-impl Default for OpenBatches {
+impl Default for CarriedBatches {
     fn default() -> Self {
         Self {
-            batches: [OpenBatch::default(); MAX_SLOTS],
+            batches: [CarriedBatch::default(); MAX_SLOTS],
         }
     }
 }
 
-impl OpenBatches {
+impl CarriedBatches {
     #[inline]
-    fn batch(&mut self, slot: usize) -> &mut OpenBatch {
+    fn batch(&mut self, slot: usize) -> &mut CarriedBatch {
         // PANIC: the remainder is below the length.
         &mut self.batches[slot % MAX_SLOTS]
     }
@@ -63,7 +64,7 @@ impl OpenBatches {
     /// Ends the slot's batch. Returns whether any of its requests has joined a packet; nothing if there were too few to tell.
     #[inline]
     pub fn end(&mut self, slot: usize) -> Option<bool> {
-        let OpenBatch {
+        let CarriedBatch {
             requests, joined, ..
         } = core::mem::take(self.batch(slot));
         (requests >= TELLING_REQUESTS).then_some(joined)

@@ -33,7 +33,7 @@ impl Work {
 /// The count of the work that is done for one split flow, used in its source's context only. Memory of zeros is a count that has
 /// to be started.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carried {
+pub(super) struct WorkCounts {
     lane_pkts: [u32; MAX_LANES],
     inline_pkts: u32,
     late_pkts: u32,
@@ -43,7 +43,7 @@ pub(super) struct Carried {
     has_period: bool,
 }
 
-impl Carried {
+impl WorkCounts {
     pub(super) const NONE: Self = Self {
         lane_pkts: [0; MAX_LANES],
         inline_pkts: 0,

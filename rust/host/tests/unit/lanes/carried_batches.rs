@@ -3,12 +3,12 @@
 //! The packets of a batch are treated alike, and each slot's batch by itself.
 
 use mflow_algo::algo::join::DatagramForm;
-use mflow_algo::algo::lanes::open_batches::OpenBatches;
+use mflow_algo::algo::lanes::carried_batches::CarriedBatches;
 
 /// A datagram that goes without a list would overtake those of its batch that are in one.
 #[test]
 fn lists_are_as_at_the_first_packet_of_a_batch() {
-    let mut batches = OpenBatches::default();
+    let mut batches = CarriedBatches::default();
     assert_eq!(
         batches.datagram_form(3, || DatagramForm::List),
         DatagramForm::List
@@ -34,7 +34,7 @@ fn lists_are_as_at_the_first_packet_of_a_batch() {
 
 #[test]
 fn requests_are_counted_for_each_slot() {
-    let mut batches = OpenBatches::default();
+    let mut batches = CarriedBatches::default();
     batches.note_request(3, false);
     batches.note_request(4, false);
     batches.note_request(4, false);
@@ -51,7 +51,7 @@ fn requests_are_counted_for_each_slot() {
 /// More requests than are counted are many.
 #[test]
 fn many_requests_tell() {
-    let mut batches = OpenBatches::default();
+    let mut batches = CarriedBatches::default();
     for _ in 0..1_000 {
         batches.note_request(0, false);
     }
