@@ -3,7 +3,7 @@
 //! The share of a split flow's packets that each core has carried, and the gain from splitting the flow.
 
 use super::state::{Carrier, SlotCounts};
-use crate::algo::lanes::lane_set::MAX_LANES;
+use crate::algo::limits::MAX_LANES;
 
 /// The period over which work is counted before it is shown: many batches long, so that one whole batch more or less makes no
 /// difference.

@@ -9,18 +9,13 @@
 pub mod combinations;
 pub mod cpulist;
 
+use crate::algo::limits::{MAX_BATCH_PKTS, MAX_CPUS, MAX_LANES};
 use core::ffi::CStr;
 use core::fmt;
 
 use self::combinations::Misfit;
-use self::cpulist::{
-    CpuListError,
-    CpuListErrorKind,
-    CpuSet,
-    MAX_CPUS, //
-};
+use self::cpulist::{CpuListError, CpuListErrorKind, CpuSet};
 use super::stage::StageSet;
-use crate::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 
 /// Bytes of a network device name with its closing NUL, the kernel's `IFNAMSIZ`.
 pub const DEVICE_NAME_SIZE: usize = 16;

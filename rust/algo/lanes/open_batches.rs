@@ -3,7 +3,7 @@
 //! The batches that a lane is carrying, one of each slot: what holds for all packets of a batch, and what the batch has shown.
 
 use crate::algo::join::DatagramForm;
-use crate::algo::tag::MAX_SLOTS;
+use crate::algo::limits::MAX_SLOTS;
 
 /// The first request of a batch has nothing before it that it could join.
 const TELLING_REQUESTS: u8 = 2;

@@ -26,6 +26,7 @@ use crate::algo::counters::{Counter, Counters};
 use crate::algo::join::DatagramForm;
 use crate::algo::lanes::queue::chain::{Chain, ParkedChains};
 use crate::algo::lanes::queue::Packet;
+use crate::algo::limits::MAX_SLOTS;
 use crate::algo::parked_amount::Amount;
 use crate::algo::sync::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::algo::tag::is_before;
@@ -42,8 +43,8 @@ pub const MAX_PARKED_PKTS: u32 = 65536;
 pub const MAX_PARKED_BYTES: u64 = 128 << 20;
 
 /// The least that any share holds.
-const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / crate::algo::tag::MAX_SLOTS as u32;
-const LEAST_SHARE_BYTES: u64 = MAX_PARKED_BYTES / crate::algo::tag::MAX_SLOTS as u64;
+const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / MAX_SLOTS as u32;
+const LEAST_SHARE_BYTES: u64 = MAX_PARKED_BYTES / MAX_SLOTS as u64;
 
 /// The receiver of merged packets, and the clock of the deadline. A slot knows neither sockets nor timers.
 pub trait Sink<P: Packet> {
@@ -254,7 +255,7 @@ impl<P: Packet> Slot<P> {
     }
 
     /// Sets the number of flows that share the bounds on parked packets and bytes: 1 to
-    /// [`MAX_SLOTS`](crate::algo::tag::MAX_SLOTS).
+    /// [`MAX_SLOTS`].
     pub fn set_sharers(&self, flows: u32) {
         // ORDERING: Relaxed: a bound on memory, not an order.
         self.sharers.store(flows, Ordering::Relaxed);
