@@ -14,6 +14,9 @@ pub const MAX_BATCH_PKTS: u32 = 4096;
 /// Number of flows that can be split at once; a tag has room for the number of each.
 pub const MAX_SLOTS: usize = 64;
 
+/// Flows that the table of a source has room for.
+pub const FLOW_PLACES: usize = 256;
+
 /// CPUs beside the lanes' whose loads can be told: those that dispatch.
 pub const MAX_NICS: usize = 16;
 

@@ -15,7 +15,6 @@ use core::fmt;
 
 use self::combinations::Misfit;
 use self::cpulist::{CpuListError, CpuListErrorKind, CpuSet};
-use super::stage::StageSet;
 
 /// Bytes of a network device name with its closing NUL, the kernel's `IFNAMSIZ`.
 pub const DEVICE_NAME_SIZE: usize = 16;
@@ -234,7 +233,9 @@ impl Knobs {
                 knobs.cpus,
                 knobs.scaling,
                 knobs.layout,
-                StageSet::of(knobs),
+                // Where flows are split there are no stages.
+                (knobs.mode != Mode::Mflow).then_some(knobs.stages),
+                knobs.mode,
             )
         };
         made_for(self) != made_for(next)

@@ -5,6 +5,7 @@
 //! batch as a whole.
 
 pub mod gro_trial;
+pub mod lane_id;
 pub mod lane_set;
 pub mod open_batches;
 pub mod queue;

@@ -24,6 +24,7 @@ mod window_place;
 
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::join::DatagramForm;
+pub use crate::algo::lanes::lane_id::{LaneId, INLINE, ORDINARY_PATH};
 use crate::algo::lanes::queue::chain::{Chain, ParkedChains};
 use crate::algo::lanes::queue::Packet;
 use crate::algo::limits::MAX_SLOTS;
@@ -59,15 +60,6 @@ pub trait Sink<P: Packet> {
     /// Calls [`Slot::expire`] and merges, after this many microseconds.
     fn arm_deadline(&mut self, after_us: u32);
 }
-
-/// A lane, known to the dispatcher and to the [`Sink`]; any number but [`INLINE`] and [`ORDINARY_PATH`].
-pub type LaneId = u32;
-
-/// Stands for the core that dispatches. (0, so that a slot of zeros knows no lane.)
-pub const INLINE: LaneId = 0;
-
-/// Stands for the ordinary path, which carries the fence.
-pub const ORDINARY_PATH: LaneId = LaneId::MAX;
 
 /// The time that a fence gets, unless its start has less left ([`START_TIMEOUT_US`]). The ordinary path may be some thousand
 /// packets long. A fence never gets less than [`Sink::timeout_us`].
