@@ -3,9 +3,8 @@
 //! Every figure of the papers, and where it is here: measured, modelled, or why neither. What the papers state in numbers is in
 //! [`super::paper`].
 
-use crate::bench::measurement::row::Row;
-use crate::bench::tables::figure::Kind;
-use crate::bench::tables::grid::Grid;
+use crate::bench::suites::kind::Kind;
+use xtask::results::row::Row;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -301,12 +300,12 @@ pub(crate) const FIGURES: &[Published] = &[
 ];
 
 impl Published {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} Fig. {}", self.source.name(), self.number)
     }
 
     /// Returns whether a row belongs to it.
-    fn has(&self, row: &Row) -> bool {
+    pub(crate) fn has(&self, row: &Row) -> bool {
         let Here::Measured(_, cases, _) = self.here else {
             return false;
         };
@@ -326,8 +325,13 @@ fn numbers(source: Source, kind: Kind) -> Vec<&'static str> {
     numbers
 }
 
+/// Returns the title of a kind, with the papers' figures that show the same.
+pub(crate) fn title(kind: Kind) -> String {
+    format!("{}{}", kind.subject(), shown_by(kind))
+}
+
 /// Returns which figures a kind shows, in brackets; nothing if none.
-pub(crate) fn shown_by(kind: Kind) -> String {
+fn shown_by(kind: Kind) -> String {
     let sources = [Source::Mflow, Source::Falcon, Source::Hike].map(|source| {
         let numbers = numbers(source, kind);
         let name = source.name();
@@ -344,38 +348,15 @@ pub(crate) fn shown_by(kind: Kind) -> String {
     }
 }
 
-/// Returns all figures, and where each is in a report of these rows.
-pub(crate) fn grid(rows: &[Row], modelled: bool) -> Grid {
-    let mut grid = Grid::default();
-    grid.left(["figure", "shows", "here"]);
-    for figure in FIGURES {
-        let here = match figure.here {
-            Here::Measured(kind, cases, what) => {
-                if rows.iter().any(|row| figure.has(row)) {
-                    format!("{} / {what}", kind.subject())
-                } else {
-                    format!("not in this run: cases {}", cases.join(", "))
-                }
-            }
-            Here::Modelled(what) if modelled => format!("modelled: {what}"),
-            Here::Modelled(_) => {
-                "to be modelled, from rows of `rps` and `mflow` of one case".to_owned()
-            }
-            Here::Drawing => "a drawing: nothing was measured".to_owned(),
-            Here::Left(why) => format!("no: {why}"),
-        };
-        grid.row(vec![figure.name(), figure.shows.to_owned(), here]);
-    }
-    grid
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
     use crate::bench::measurement::fixture;
-    use crate::bench::suites::cases::{self, Suite};
+    use crate::bench::suites;
+    use crate::bench::suites::cases::Suite;
+    use crate::bench::tables::published_figures::grid;
 
     /// The figures that the papers have.
     const LAST: [(Source, u32); 3] = [(Source::Mflow, 13), (Source::Falcon, 19), (Source::Hike, 8)];
@@ -399,7 +380,7 @@ mod tests {
 
     #[test]
     fn every_case_that_is_named_is_measured_and_shown_there() {
-        let suite = cases::all(Suite::Paper);
+        let suite = suites::all(Suite::Paper);
         for figure in FIGURES {
             let Here::Measured(kind, prefixes, _) = figure.here else {
                 continue;
