@@ -4,8 +4,10 @@
 //! have gone stale.
 
 mod bindings;
+mod circles;
 mod folders;
 mod imports;
+mod modules;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,6 +88,10 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
         folders::check(project, &files),
     );
     outcome.record("tidy: imports look down", imports::check(project, &files));
+    outcome.record(
+        "tidy: imports do not go in circles",
+        circles::check(project, &files),
+    );
     outcome.record(
         "tidy: bindings that are written down are those of C",
         bindings::check(project),
