@@ -5,6 +5,7 @@
 
 mod bindings;
 mod circles;
+mod commits;
 mod folders;
 mod imports;
 mod modules;
@@ -96,6 +97,11 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
         "tidy: bindings that are written down are those of C",
         bindings::check(project),
     );
+    let messages = "tidy: messages of commits";
+    match commits::check(project) {
+        Ok(Some(why)) => outcome.skip(messages, why),
+        result => outcome.record(messages, result.map(drop)),
+    }
     for (name, result) in docs::checks(project) {
         outcome.record(&format!("tidy: {name}"), result);
     }
