@@ -44,30 +44,16 @@ pub(crate) struct Published {
     pub(crate) here: Here,
 }
 
-const fn figure(
-    source: Source,
-    number: &'static str,
-    shows: &'static str,
-    here: Here,
-) -> Published {
-    Published {
-        source,
-        number,
-        shows,
-        here,
-    }
-}
-
-const fn mflow(number: &'static str, shows: &'static str, here: Here) -> Published {
-    figure(Source::Mflow, number, shows, here)
-}
-
-const fn falcon(number: &'static str, shows: &'static str, here: Here) -> Published {
-    figure(Source::Falcon, number, shows, here)
-}
-
-const fn hike(number: &'static str, shows: &'static str, here: Here) -> Published {
-    figure(Source::Hike, number, shows, here)
+/// Makes figures of lines `SOURCE NUMBER SHOWS: HERE;`.
+macro_rules! figures {
+    ($($source:ident $number:literal $shows:literal: $here:ident $(($($detail:expr),*))?;)*) => {
+        &[$(Published {
+            source: Source::$source,
+            number: $number,
+            shows: $shows,
+            here: Here::$here $(($($detail),*))?,
+        },)*]
+    };
 }
 
 /// The measurement that stands for throughput here.
@@ -77,227 +63,68 @@ const BY_CORE: &str = "instructions and load of each core";
 const INTERRUPTS: &str = "interrupts and softirqs";
 const LATENCY: &str = "latency, beside what an emulator adds";
 
-pub(crate) const FIGURES: &[Published] = &[
-    mflow("1", "packet processing in the kernel", Here::Drawing),
-    mflow("2", "container overlay network", Here::Drawing),
-    mflow("3", "ways to process in parallel", Here::Drawing),
-    mflow(
-        "4a",
-        "throughput of native, vanilla, RPS, FALCON by device and by function",
-        Here::Measured(Kind::Tcp, &["tcp-65536"], SPEED_UP),
-    ),
-    mflow(
-        "4a",
-        "the same with UDP",
-        Here::Measured(Kind::Udp, &["udp-65507"], SPEED_UP),
-    ),
-    mflow(
-        "4b",
-        "load of each core, TCP 64 KB",
-        Here::Measured(Kind::Tcp, &["tcp-65536"], BY_CORE),
-    ),
-    mflow(
-        "5",
-        "splitting at a device, and of the whole path",
-        Here::Drawing,
-    ),
-    mflow("6", "the design", Here::Drawing),
-    mflow(
-        "7",
-        "packets out of order by size of batch",
-        Here::Measured(Kind::Order, &["order-"], "early packets by size of batch"),
-    ),
-    mflow(
-        "8a",
-        "throughput, TCP",
-        Here::Measured(Kind::Tcp, &["tcp-", "stream-"], SPEED_UP),
-    ),
-    mflow(
-        "8a",
-        "throughput, UDP",
-        Here::Measured(Kind::Udp, &["udp-"], SPEED_UP),
-    ),
-    mflow(
-        "8b",
-        "load of each core, with two cores a branch for TCP",
-        Here::Measured(Kind::Tcp, &["stream-65536"], BY_CORE),
-    ),
-    mflow(
-        "9",
-        "latency of an overloaded receiver",
-        Here::Measured(Kind::Latency, &["latency-"], LATENCY),
-    ),
-    mflow(
-        "10",
-        "throughput of 1 to 20 TCP flows",
-        Here::Measured(
-            Kind::Flows,
-            &["flows-16-", "flows-4096-", "flows-65536-"],
-            SPEED_UP,
-        ),
-    ),
-    mflow(
-        "11",
-        "a web server",
-        Here::Measured(
-            Kind::Applications,
-            &["nginx"],
-            "nginx under wrk in place of Elgg: one page, no database",
-        ),
-    ),
-    mflow(
-        "12",
-        "how even cores are loaded, 10 flows",
-        Here::Measured(
-            Kind::Flows,
-            &["flows-65536-10"],
-            "deviation of the load of cores",
-        ),
-    ),
-    mflow(
-        "13",
-        "memcached with 1 and 10 clients",
-        Here::Measured(Kind::Applications, &["memcached"], LATENCY),
-    ),
-    falcon("1", "container overlay network", Here::Drawing),
-    falcon(
-        "2a",
-        "throughput of a link of 10 and of 100 Gbit/s",
-        Here::Left("an emulated NIC has no link speed; native against vanilla is in 2b"),
-    ),
-    falcon(
-        "2b",
-        "packet rate by size, native and overlay, UDP",
-        Here::Measured(Kind::Udp, &["udp-"], SPEED_UP),
-    ),
-    falcon(
-        "2c",
-        "packet rate of several flows with RPS",
-        Here::Measured(Kind::Flows, &["flows-4096-"], SPEED_UP),
-    ),
-    falcon(
-        "2d",
-        "latency of native and overlay",
-        Here::Measured(Kind::Rates, &["rate-"], LATENCY),
-    ),
-    falcon("3", "the way of a packet", Here::Drawing),
-    falcon(
-        "4",
-        "interrupts and softirqs of native and overlay",
-        Here::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
-    ),
-    falcon(
-        "5",
-        "load of each core at a fixed rate",
-        Here::Measured(Kind::Rates, &["rate-udp-16-"], BY_CORE),
-    ),
-    falcon(
-        "6",
-        "flame graphs of sockperf and memcached",
-        Here::Measured(
-            Kind::Rates,
-            &["rate-udp-16-"],
-            "instructions by function: the emulator counts functions, not who called them",
-        ),
-    ),
-    falcon("7", "the design", Here::Drawing),
-    falcon("8", "pipelining by device", Here::Drawing),
-    falcon(
-        "9a",
-        "what the NIC's core does for TCP, 4 KB",
-        Here::Measured(Kind::Tcp, &["stream-4096"], "instructions by function"),
-    ),
-    falcon("9b", "splitting a softirq", Here::Drawing),
-    falcon(
-        "10",
-        "packet rate by size, UDP flat out",
-        Here::Measured(Kind::Udp, &["udp-"], SPEED_UP),
-    ),
-    falcon(
-        "11",
-        "load of each core, UDP 16 B",
-        Here::Measured(Kind::Udp, &["udp-16"], BY_CORE),
-    ),
-    falcon(
-        "12a, b",
-        "latency at a fixed rate, UDP 16 B and TCP 4 KB",
-        Here::Measured(Kind::Rates, &["rate-udp-16-", "rate-tcp-4096-"], LATENCY),
-    ),
-    falcon(
-        "12c, d",
-        "latency flat out, UDP and TCP 16 B",
-        Here::Measured(
-            Kind::Latency,
-            &["latency-udp-16", "latency-tcp-16"],
-            LATENCY,
-        ),
-    ),
-    falcon(
-        "13a, b",
-        "packet rate of several UDP flows",
-        Here::Measured(Kind::Flows, &["flows-udp-16-"], SPEED_UP),
-    ),
-    falcon(
-        "13c, d",
-        "packet rate of several TCP flows, with Host+",
-        Here::Measured(Kind::Flows, &["flows-4096-"], SPEED_UP),
-    ),
-    falcon(
-        "14",
-        "6 to 40 containers on 6 cores",
-        Here::Modelled("containers on six cores"),
-    ),
-    falcon("15", "thresholds of the load", Here::Modelled("thresholds")),
-    falcon("16", "hot spots", Here::Modelled("hot spots")),
-    falcon(
-        "17",
-        "a web server",
-        Here::Measured(
-            Kind::Applications,
-            &["nginx"],
-            "nginx under wrk in place of Elgg: one page, no database",
-        ),
-    ),
-    falcon(
-        "18",
-        "memcached with 1 and 10 clients",
-        Here::Measured(Kind::Applications, &["memcached"], LATENCY),
-    ),
-    falcon(
-        "19a",
-        "what all cores do at fixed rates",
-        Here::Measured(
-            Kind::Rates,
-            &["rate-udp-16-"],
-            "instructions of all cores together",
-        ),
-    ),
-    falcon(
-        "19b",
-        "softirqs at a fixed rate",
-        Here::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
-    ),
-    hike("1", "an SRv6 network", Here::Drawing),
-    hike("2", "data plane and control plane", Here::Drawing),
-    hike("3", "the design at XDP", Here::Drawing),
-    hike("4", "the design at TC", Here::Drawing),
-    hike("5", "the testbed", Here::Drawing),
-    hike(
-        "6",
-        "packet rate by the number of programs",
-        Here::Measured(Kind::Hike, &["hike-chain-"], PER_PACKET),
-    ),
-    hike(
-        "7",
-        "packet rate of chains and the kernel, by monitored flows",
-        Here::Measured(Kind::Hike, &["hike-edge", "hike-flows-"], PER_PACKET),
-    ),
-    hike(
-        "8",
-        "packet rate by SIDs, ingress and waypoint",
-        Here::Measured(Kind::Hike, &["hike-sids-", "hike-waypoint-"], PER_PACKET),
-    ),
-];
+pub(crate) const FIGURES: &[Published] = figures! {
+    Mflow "1" "packet processing in the kernel": Drawing;
+    Mflow "2" "container overlay network": Drawing;
+    Mflow "3" "ways to process in parallel": Drawing;
+    Mflow "4a" "throughput of native, vanilla, RPS, FALCON by device and by function":
+        Measured(Kind::Tcp, &["tcp-65536"], SPEED_UP);
+    Mflow "4a" "the same with UDP": Measured(Kind::Udp, &["udp-65507"], SPEED_UP);
+    Mflow "4b" "load of each core, TCP 64 KB": Measured(Kind::Tcp, &["tcp-65536"], BY_CORE);
+    Mflow "5" "splitting at a device, and of the whole path": Drawing;
+    Mflow "6" "the design": Drawing;
+    Mflow "7" "packets out of order by size of batch": Measured(Kind::Order, &["order-"], "early packets by size of batch");
+    Mflow "8a" "throughput, TCP": Measured(Kind::Tcp, &["tcp-", "stream-"], SPEED_UP);
+    Mflow "8a" "throughput, UDP": Measured(Kind::Udp, &["udp-"], SPEED_UP);
+    Mflow "8b" "load of each core, with two cores a branch for TCP": Measured(Kind::Tcp, &["stream-65536"], BY_CORE);
+    Mflow "9" "latency of an overloaded receiver": Measured(Kind::Latency, &["latency-"], LATENCY);
+    Mflow "10" "throughput of 1 to 20 TCP flows": Measured(Kind::Flows, &["flows-16-", "flows-4096-", "flows-65536-"], SPEED_UP);
+    Mflow "11" "a web server":
+        Measured(Kind::Applications, &["nginx"], "nginx under wrk in place of Elgg: one page, no database");
+    Mflow "12" "how even cores are loaded, 10 flows":
+        Measured(Kind::Flows, &["flows-65536-10"], "deviation of the load of cores");
+    Mflow "13" "memcached with 1 and 10 clients": Measured(Kind::Applications, &["memcached"], LATENCY);
+    Falcon "1" "container overlay network": Drawing;
+    Falcon "2a" "throughput of a link of 10 and of 100 Gbit/s":
+        Left("an emulated NIC has no link speed; native against vanilla is in 2b");
+    Falcon "2b" "packet rate by size, native and overlay, UDP": Measured(Kind::Udp, &["udp-"], SPEED_UP);
+    Falcon "2c" "packet rate of several flows with RPS": Measured(Kind::Flows, &["flows-4096-"], SPEED_UP);
+    Falcon "2d" "latency of native and overlay": Measured(Kind::Rates, &["rate-"], LATENCY);
+    Falcon "3" "the way of a packet": Drawing;
+    Falcon "4" "interrupts and softirqs of native and overlay": Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS);
+    Falcon "5" "load of each core at a fixed rate": Measured(Kind::Rates, &["rate-udp-16-"], BY_CORE);
+    Falcon "6" "flame graphs of sockperf and memcached":
+        Measured(Kind::Rates, &["rate-udp-16-"], "instructions by function: the emulator counts functions, not who called them");
+    Falcon "7" "the design": Drawing;
+    Falcon "8" "pipelining by device": Drawing;
+    Falcon "9a" "what the NIC's core does for TCP, 4 KB": Measured(Kind::Tcp, &["stream-4096"], "instructions by function");
+    Falcon "9b" "splitting a softirq": Drawing;
+    Falcon "10" "packet rate by size, UDP flat out": Measured(Kind::Udp, &["udp-"], SPEED_UP);
+    Falcon "11" "load of each core, UDP 16 B": Measured(Kind::Udp, &["udp-16"], BY_CORE);
+    Falcon "12a, b" "latency at a fixed rate, UDP 16 B and TCP 4 KB":
+        Measured(Kind::Rates, &["rate-udp-16-", "rate-tcp-4096-"], LATENCY);
+    Falcon "12c, d" "latency flat out, UDP and TCP 16 B": Measured(Kind::Latency, &["latency-udp-16", "latency-tcp-16"], LATENCY);
+    Falcon "13a, b" "packet rate of several UDP flows": Measured(Kind::Flows, &["flows-udp-16-"], SPEED_UP);
+    Falcon "13c, d" "packet rate of several TCP flows, with Host+": Measured(Kind::Flows, &["flows-4096-"], SPEED_UP);
+    Falcon "14" "6 to 40 containers on 6 cores": Modelled("containers on six cores");
+    Falcon "15" "thresholds of the load": Modelled("thresholds");
+    Falcon "16" "hot spots": Modelled("hot spots");
+    Falcon "17" "a web server":
+        Measured(Kind::Applications, &["nginx"], "nginx under wrk in place of Elgg: one page, no database");
+    Falcon "18" "memcached with 1 and 10 clients": Measured(Kind::Applications, &["memcached"], LATENCY);
+    Falcon "19a" "what all cores do at fixed rates":
+        Measured(Kind::Rates, &["rate-udp-16-"], "instructions of all cores together");
+    Falcon "19b" "softirqs at a fixed rate": Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS);
+    Hike "1" "an SRv6 network": Drawing;
+    Hike "2" "data plane and control plane": Drawing;
+    Hike "3" "the design at XDP": Drawing;
+    Hike "4" "the design at TC": Drawing;
+    Hike "5" "the testbed": Drawing;
+    Hike "6" "packet rate by the number of programs": Measured(Kind::Hike, &["hike-chain-"], PER_PACKET);
+    Hike "7" "packet rate of chains and the kernel, by monitored flows":
+        Measured(Kind::Hike, &["hike-edge", "hike-flows-"], PER_PACKET);
+    Hike "8" "packet rate by SIDs, ingress and waypoint": Measured(Kind::Hike, &["hike-sids-", "hike-waypoint-"], PER_PACKET);
+};
 
 impl Published {
     pub(crate) fn name(&self) -> String {
