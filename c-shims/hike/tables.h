@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The structures and maps that user space and the programs share: rust/hike/src/tables/layout.rs has the same structures.
+ * The structures and maps that user space and the programs share: rust/hike/src/layout.rs has the same structures.
  *
  * All maps are pinned by their names, which is how the objects that are loaded one after the other get the same maps.
  */

@@ -8,7 +8,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../mflow_worker.h"
+#include "../module/mflow_worker.h"
 #include "mflow_patched.h"
 
 /* Packets that go on together past GRO: as many as GRO hands on at once. */

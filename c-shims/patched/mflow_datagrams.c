@@ -21,8 +21,8 @@
 #include <net/mflow_module.h>
 #include <net/sock.h>
 
-#include "../mflow_list.h"
-#include "../mflow_worker.h"
+#include "../module/mflow_list.h"
+#include "../module/mflow_worker.h"
 #include "mflow_patched.h"
 
 /*

@@ -11,7 +11,7 @@
 #include <net/mflow_module.h>
 #include <net/sock.h>
 
-#include "../mflow_shim.h"
+#include "../module/mflow_shim.h"
 
 int mflow_device_set_port(struct net_device *dev, void *port)
 {

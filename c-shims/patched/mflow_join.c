@@ -14,7 +14,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../mflow_worker.h"
+#include "../module/mflow_worker.h"
 
 /* Returns the youngest packet with this tag that GRO holds, or NULL. */
 static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)

@@ -11,9 +11,9 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../mflow_list.h"
-#include "../mflow_versions.h"
-#include "../mflow_worker.h"
+#include "../module/mflow_list.h"
+#include "../module/mflow_versions.h"
+#include "../module/mflow_worker.h"
 #include "mflow_stock.h"
 
 /* Queues that may be behind each other: tunnels in tunnels, veths behind veths. */

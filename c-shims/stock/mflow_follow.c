@@ -15,7 +15,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../mflow_worker.h"
+#include "../module/mflow_worker.h"
 #include "mflow_stock.h"
 
 /* A dropped packet never comes, and nobody says so on another CPU: the wait for packets that are where they are carried. */

@@ -17,7 +17,7 @@
 #include <net/mflow.h>
 #include <net/xdp.h>
 
-#include "../mflow_versions.h"
+#include "../module/mflow_versions.h"
 #include "mflow_stock.h"
 
 /**

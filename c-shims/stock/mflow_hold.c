@@ -16,8 +16,8 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../mflow_versions.h"
-#include "../mflow_list.h"
+#include "../module/mflow_versions.h"
+#include "../module/mflow_list.h"
 #include "mflow_stock.h"
 
 /* The most packets that a queue of gro_cells has (netdev_max_backlog), and the number of polls that empty it. */

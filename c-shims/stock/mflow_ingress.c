@@ -16,7 +16,7 @@
 #include <net/sock.h>
 
 #include "mflow_port.h"
-#include "../mflow_list.h"
+#include "../module/mflow_list.h"
 #include "mflow_stock.h"
 
 /*

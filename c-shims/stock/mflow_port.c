@@ -26,8 +26,8 @@
 #include <net/net_namespace.h>
 #include <net/rtnetlink.h>
 
-#include "../mflow_shim.h"
-#include "../mflow_versions.h"
+#include "../module/mflow_shim.h"
+#include "../module/mflow_versions.h"
 #include "mflow_port.h"
 #include "mflow_stock.h"
 

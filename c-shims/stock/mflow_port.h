@@ -7,7 +7,7 @@
 #include <linux/netfilter.h>
 #include <linux/rtnetlink.h>
 
-#include "../mflow_versions.h"
+#include "../module/mflow_versions.h"
 
 struct mflow_xdp;
 

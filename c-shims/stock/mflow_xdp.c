@@ -18,7 +18,7 @@
 #include <net/ip.h>
 #include <net/ipv6.h>
 
-#include "../mflow_versions.h"
+#include "../module/mflow_versions.h"
 #include "mflow_stock.h"
 
 MFLOW_IMPORT_BPF;

@@ -11,7 +11,7 @@
 //! and [`parked_amount`] how much it counts for. Where flows are not split but go from CPU to CPU, [`stage`] takes the place of all
 //! that is between the headers and the rings. Beside the packets, [`source`] looks after queues, [`placement`] says which CPUs are
 //! to be lanes, and [`load`] how many lanes a flow has and how large its batches are. [`knobs`] are what people set; [`counters`]
-//! and [`report`] are what they are told.
+//! and [`report`] are what they are told. [`limits`] has the limits that several modules share.
 
 pub mod counters;
 pub mod flow;
@@ -19,6 +19,7 @@ pub mod headers;
 pub mod join;
 pub mod knobs;
 pub mod lanes;
+pub mod limits;
 pub mod load;
 pub mod merge;
 pub mod parked_amount;

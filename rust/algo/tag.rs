@@ -6,9 +6,12 @@
 //! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart. A packet may be
 //! held for so long that its number has come round: a slot takes it for late unless a batch of that number is open.
 
-const SLOT_BITS: u32 = 6;
-/// Number of flows that can be split at once.
-pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
+use super::limits::MAX_SLOTS;
+
+const SLOT_BITS: u32 = MAX_SLOTS.ilog2();
+
+const _: () = assert!(MAX_SLOTS.is_power_of_two());
+
 /// Number of bits of a batch number that a tag carries.
 pub const BATCH_BITS: u32 = SLOT_SHIFT;
 

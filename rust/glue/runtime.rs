@@ -6,14 +6,14 @@ use super::ffi;
 use crate::algo::flow::dispatcher::Config;
 use crate::algo::flow::table::RATE_WINDOW_MS;
 use crate::algo::headers::flow_key::FlowHasher;
-use crate::algo::knobs::cpulist;
 use crate::algo::knobs::{Build, Knobs};
+use crate::algo::limits;
 use crate::algo::load::stage_plan::StageOrders;
 use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// CPUs that can be lanes, or sources of devices without NAPI.
 // CAST: a small number.
-pub(super) const MAX_CPUS: usize = cpulist::MAX_CPUS as usize;
+pub(super) const MAX_CPUS: usize = limits::MAX_CPUS as usize;
 
 static BATCH_PKTS: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.batch_pkts);
 // No flow is fast enough before the knobs are published.
@@ -185,7 +185,7 @@ pub(super) fn forget_feeding() {
 }
 
 pub(super) fn feeding() -> impl Iterator<Item = u32> {
-    (0..cpulist::MAX_CPUS).filter(|cpu| {
+    (0..limits::MAX_CPUS).filter(|cpu| {
         let word = FEEDING.get(*cpu as usize / 64);
         // ORDERING: Relaxed: see `note_feeding`.
         word.is_some_and(|word| word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 1)

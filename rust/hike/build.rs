@@ -32,10 +32,8 @@ fn main() -> Result<()> {
     let limits = limits_table(&read("limits.h")?)?;
     fs::write(out.join("programs.gen.h"), programs_header(&programs)?)?;
     fs::write(out.join("reasons.gen.h"), reasons_header(&reasons)?)?;
-    let mut rust = String::new();
-    programs_table(&mut rust, &programs)?;
-    reasons_table(&mut rust, &reasons)?;
-    fs::write(out.join("generated.rs"), rust)?;
+    fs::write(out.join("programs.rs"), programs_table(&programs)?)?;
+    fs::write(out.join("reasons.rs"), reasons_table(&reasons)?)?;
     fs::write(out.join("limits.rs"), limits)?;
 
     let clang = clang()?;
@@ -121,8 +119,8 @@ fn reasons_header(reasons: &[Vec<String>]) -> Result<String> {
     Ok(text)
 }
 
-fn programs_table(rust: &mut String, programs: &[Vec<String>]) -> Result<()> {
-    writeln!(rust, "pub(crate) const PROGRAMS: &[Program] = &[")?;
+fn programs_table(programs: &[Vec<String>]) -> Result<String> {
+    let mut rust = "const PROGRAMS: &[Program] = &[\n".to_owned();
     for program in programs {
         let number: u8 = program[0].parse()?;
         let (name, summary) = (&program[1], &program[5]);
@@ -142,11 +140,11 @@ fn programs_table(rust: &mut String, programs: &[Vec<String>]) -> Result<()> {
             function(name)
         )?;
     }
-    writeln!(rust, "];")?;
-    Ok(())
+    rust += "];\n";
+    Ok(rust)
 }
 
-fn reasons_table(rust: &mut String, reasons: &[Vec<String>]) -> Result<()> {
+fn reasons_table(reasons: &[Vec<String>]) -> Result<String> {
     // The programs tell what becomes of a packet by the order.
     let order = |reason: &Vec<String>| match reason[0].as_str() {
         "passed" => Ok(0),
@@ -161,7 +159,7 @@ fn reasons_table(rust: &mut String, reasons: &[Vec<String>]) -> Result<()> {
     if !orders.is_sorted() || orders.iter().filter(|&&order| order == 1).count() != 1 {
         return Err("REASONS must have passed first, redirected once, and dropped last".into());
     }
-    writeln!(rust, "pub(crate) const REASONS: &[Reason] = &[")?;
+    let mut rust = "const REASONS: &[Reason] = &[\n".to_owned();
     for reason in reasons {
         let fate = ["Passed", "Redirected", "Dropped"][order(reason)?];
         let (name, meaning) = (&reason[1], &reason[2]);
@@ -170,8 +168,8 @@ fn reasons_table(rust: &mut String, reasons: &[Vec<String>]) -> Result<()> {
             "Reason {{ fate: Fate::{fate}, name: {name:?}, meaning: {meaning:?} }},"
         )?;
     }
-    writeln!(rust, "];")?;
-    Ok(())
+    rust += "];\n";
+    Ok(rust)
 }
 
 /// Returns whether `word` is `yes`; fails if it is not `no` either.

@@ -51,7 +51,7 @@ const PARTS: &[Part] = &[
     of_manual("reasons", manual::reasons),
     of_manual("counters", manual::counters),
     Part {
-        document: "c-shims/mflow_files.c",
+        document: "c-shims/module/mflow_files.c",
         name: "parameters",
         text: manual::parameters,
     },

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Leaves what the class asks mflow for its flows in the packet's metadata, where mflow finds it when the kernel gets the packet.
- * rust/algo/flow/hint.rs has the layout.
+ * rust/algo/headers/hint.rs has the layout.
  *
  * The packet itself stays as it is. A class that asks for nothing costs one test, and a driver without metadata has no hints. A function
  * of its own: on the stack, the frames of a chain and of the monitor leave no room for more.

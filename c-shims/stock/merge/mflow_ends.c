@@ -15,7 +15,7 @@
 #include <net/sock_reuseport.h>
 #include <net/udp.h>
 
-#include "../../mflow_versions.h"
+#include "../../module/mflow_versions.h"
 #include "../mflow_stock.h"
 #include "mflow_merge.h"
 

@@ -143,6 +143,49 @@ static bool mflow_count_arrived(struct mflow_carried *carried, u32 pkts)
 	return more;
 }
 
+/* The probe of a slot is at its end: the path is as it was, or has a fault. The packet goes on without a tag. */
+static unsigned int mflow_end_probe(const struct mflow_ops *ops, struct sk_buff *skb, u32 tag,
+				    struct mflow_carried *carried, unsigned int fault)
+{
+	u32 pkts = mflow_stock_wire_pkts(skb);
+
+	if (mflow_probe_has_moved(carried, tag) && !fault)
+		fault = MFLOW_PATH_QUEUES;
+	if (fault)
+		ops->unsuited(skb, NULL, fault);
+	else
+		ops->merge(NULL, skb, NULL, pkts);
+	mflow_skb_set_tag(skb, 0);
+	return NF_ACCEPT;
+}
+
+/* A packet that the merge point may keep: it is parked, or goes on without a tag if it need not wait. */
+static unsigned int mflow_park_and_merge(const struct mflow_ops *ops, struct sk_buff *skb,
+					 const struct nf_hook_state *state,
+					 struct mflow_carried *carried, unsigned int fault,
+					 bool is_split)
+{
+	u32 pkts = mflow_stock_wire_pkts(skb);
+
+	/* Before anything waits for it: it may go with its route. */
+	if (!mflow_park(skb, state))
+		return NF_DROP;
+	if (fault)
+		ops->unsuited(skb, NULL, fault);
+	else if (is_split && state->pf == NFPROTO_IPV4 && IPCB(skb)->frag_max_size)
+		mflow_tag_datagram(skb, carried);
+
+	if (ops->merge(NULL, skb, NULL, pkts)) {
+		if (is_split)
+			mflow_run_schedule();
+		return NF_STOLEN;
+	}
+
+	mflow_unpark(skb);
+	mflow_skb_set_tag(skb, 0);
+	return NF_ACCEPT;
+}
+
 /* Takes a tagged packet. Out of line: all that has no tag comes to the hook, too, and passes with a handful of instructions. */
 static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 						   const struct nf_hook_state *state, u32 tag)
@@ -152,7 +195,6 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	const struct mflow_ops *ops;
 	unsigned int fault = 0;
 	enum mflow_end end;
-	u32 pkts;
 
 	ops = rcu_dereference_bh(mflow_stock_ops);
 	if (!ops)
@@ -170,45 +212,19 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 
 	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
 		mflow_note_end(skb, tag, state->pf);
-	pkts = mflow_stock_wire_pkts(skb);
-	if (kind == MFLOW_KIND_PROBE) {
-		if (mflow_probe_has_moved(carried, tag) && !fault)
-			fault = MFLOW_PATH_QUEUES;
-		if (fault)
-			ops->unsuited(skb, NULL, fault);
-		else
-			ops->merge(NULL, skb, NULL, pkts);
-		mflow_skb_set_tag(skb, 0);
-		return NF_ACCEPT;
-	}
+	if (kind == MFLOW_KIND_PROBE)
+		return mflow_end_probe(ops, skb, tag, carried, fault);
 
 	if (kind == MFLOW_KIND_SPLIT)
 		mflow_note_receiver(state->net, skb, mflow_stock_slot(tag), state->pf);
 	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
 		/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
-		bool too_many = mflow_count_arrived(carried, pkts);
+		bool too_many = mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
 
 		if (too_many && !fault)
 			fault = MFLOW_PATH_QUEUES;
 	}
-	/* Before anything waits for it: it may go with its route. */
-	if (!mflow_park(skb, state))
-		return NF_DROP;
-	if (fault)
-		ops->unsuited(skb, NULL, fault);
-	else if (kind == MFLOW_KIND_SPLIT && state->pf == NFPROTO_IPV4 &&
-		 IPCB(skb)->frag_max_size)
-		mflow_tag_datagram(skb, carried);
-
-	if (ops->merge(NULL, skb, NULL, pkts)) {
-		if (kind == MFLOW_KIND_SPLIT)
-			mflow_run_schedule();
-		return NF_STOLEN;
-	}
-
-	mflow_unpark(skb);
-	mflow_skb_set_tag(skb, 0);
-	return NF_ACCEPT;
+	return mflow_park_and_merge(ops, skb, state, carried, fault, kind == MFLOW_KIND_SPLIT);
 }
 
 unsigned int mflow_local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)

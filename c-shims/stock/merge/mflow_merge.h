@@ -8,7 +8,7 @@
 #include <linux/netfilter.h>
 #include <linux/skbuff.h>
 
-#include "../../mflow_list.h"
+#include "../../module/mflow_list.h"
 
 /* The end of the way of a packet that this host receives. */
 enum mflow_end {

@@ -19,7 +19,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../../mflow_versions.h"
+#include "../../module/mflow_versions.h"
 #include "../mflow_stock.h"
 #include "mflow_merge.h"
 

@@ -4,11 +4,11 @@
 
 use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
 use super::fenced::Fenced;
-use super::hint::Hint;
 use super::state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
 use super::table::{Flow, Window};
 use super::transitions::{Event, Transition, TRANSITIONS};
 use crate::algo::counters::Counter;
+use crate::algo::headers::hint::Hint;
 use crate::algo::lanes::queue::Packet;
 use crate::algo::merge::slot::{PathFault, Slot, INLINE, WINDOW_BATCHES};
 use crate::algo::report::reason::{Hold, Reason};

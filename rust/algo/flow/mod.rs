@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The life of a flow: [`table`] counts the packets of each, `state` has the six states, [`transitions`] the events that lead from one
-//! to the next, and `lifecycle` the code of these events; `fenced` says from which packet on a flow is split, and [`hint`] what an XDP
+//! to the next, and `lifecycle` the code of these events; `fenced` says from which packet on a flow is split, and [`hint`](super::headers::hint) what an XDP
 //! program asks for. [`dispatcher`] decides for each packet of a split flow which batch, and so which lane, carries it. [`work_counts`]
 //! says how much each core has carried, and `news` tells people.
 
 pub mod dispatcher;
 mod fenced;
-pub mod hint;
 mod lifecycle;
 mod news;
 mod state;

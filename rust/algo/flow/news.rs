@@ -5,10 +5,9 @@
 use super::dispatcher::{Host, Step};
 use super::state::FlowState;
 use super::table::{Flow, Window};
-use super::work_counts::Work;
 use crate::algo::lanes::queue::Packet;
 use crate::algo::merge::slot_pool::NR_SLOTS;
-use crate::algo::report::flow_report::{FlowNews, FlowNow, Rate, Standing};
+use crate::algo::report::flow_report::{FlowNews, FlowNow, Rate, Standing, Work};
 
 impl Window {
     fn pps(self) -> u32 {
@@ -98,6 +97,19 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             cpu: self.host.cpu(),
             lanes,
             batch_pkts,
+        }
+    }
+}
+
+impl FlowState {
+    /// Returns the state's name towards readers, and its slot (0 if it has none).
+    fn standing(&self) -> (Standing, u8) {
+        match self {
+            Self::Counting => (Standing::Whole, 0),
+            Self::Probing(probing) => (Standing::Probing, probing.slot),
+            Self::Starting(split) | Self::Split(split) => (Standing::Split, split.slot),
+            Self::Stopping(stopping) => (Standing::Stopping, stopping.slot),
+            Self::Draining(draining) => (Standing::Draining, draining.slot),
         }
     }
 }

@@ -23,7 +23,6 @@
 //! code of the events is in `lifecycle.rs`.
 
 use super::transitions::StateKind;
-use crate::algo::report::flow_report::Standing;
 use crate::algo::tag::{Tag, TagKind};
 
 /// The state of a flow. Memory of zeros is `Counting`: the tag of an enum with this representation is its first byte, and a
@@ -131,17 +130,6 @@ impl FlowState {
     pub(super) fn renew_stopping(&mut self, renewed: Stopping) {
         if let Self::Stopping(stopping) = self {
             *stopping = renewed;
-        }
-    }
-
-    /// Returns the state's name towards readers, and its slot (0 if it has none).
-    pub(super) fn standing(&self) -> (Standing, u8) {
-        match self {
-            Self::Counting => (Standing::Whole, 0),
-            Self::Probing(probing) => (Standing::Probing, probing.slot),
-            Self::Starting(split) | Self::Split(split) => (Standing::Split, split.slot),
-            Self::Stopping(stopping) => (Standing::Stopping, stopping.slot),
-            Self::Draining(draining) => (Standing::Draining, draining.slot),
         }
     }
 }

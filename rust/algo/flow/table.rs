@@ -6,9 +6,10 @@
 //! being counted shows how fast a flow is. So a flood of new flows takes the places of silent flows first, then those of the
 //! slowest.
 
-use super::hint::Hint;
 use super::state::FlowState;
 use crate::algo::headers::flow_key::FlowKey;
+use crate::algo::headers::hint::Hint;
+use crate::algo::limits::FLOW_PLACES;
 use crate::algo::report::reason::Reason;
 use core::cmp::Reverse;
 use core::mem::size_of;
@@ -16,13 +17,10 @@ use core::mem::size_of;
 /// Length of the window over which a flow's rate is counted.
 pub const RATE_WINDOW_MS: u32 = 100;
 
-const SETS: usize = 64;
 const WAYS: usize = 4;
+const SETS: usize = FLOW_PLACES / WAYS;
 
-/// Flows that a table has room for.
-pub const FLOW_PLACES: usize = SETS * WAYS;
-
-const _: () = assert!(FLOW_PLACES <= u8::MAX as usize + 1);
+const _: () = assert!(SETS.is_power_of_two() && FLOW_PLACES <= u8::MAX as usize + 1);
 
 /// A window that has ended.
 #[derive(Clone, Copy, Debug)]

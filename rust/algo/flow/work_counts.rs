@@ -3,32 +3,12 @@
 //! The share of a split flow's packets that each core has carried, and the gain from splitting the flow.
 
 use super::state::{Carrier, SlotCounts};
-use crate::algo::lanes::lane_set::MAX_LANES;
+use crate::algo::limits::MAX_LANES;
+use crate::algo::report::flow_report::Work;
 
 /// The period over which work is counted before it is shown: many batches long, so that one whole batch more or less makes no
 /// difference.
 const PERIOD_MS: u32 = 1_000;
-
-/// The work of the cores for a split flow in one period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// The packets of all batches that were opened, on all cores.
-    pub all_pkts: u32,
-    /// The packets of the core with the most of them.
-    pub busiest_pkts: u32,
-    /// Packets that came after their batch's turn.
-    pub late_pkts: u32,
-    /// Batches that were given up.
-    pub given_up_batches: u32,
-}
-
-impl Work {
-    /// Returns the gain in hundredths: the packets of all cores, divided by those of the busiest core. Returns `None` if no batch
-    /// was opened.
-    pub fn gain_pct(&self) -> Option<u64> {
-        (u64::from(self.all_pkts) * 100).checked_div(u64::from(self.busiest_pkts))
-    }
-}
 
 /// The count of the work that is done for one split flow, used in its source's context only. Memory of zeros is a count that has
 /// to be started.

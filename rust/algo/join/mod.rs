@@ -75,3 +75,9 @@ pub struct Held<'a> {
     /// The rule by which the identifiers of its headers go on.
     pub identifiers: Identifiers,
 }
+
+/// Returns the field at a place.
+#[inline]
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    bytes.get(at..)?.first_chunk()
+}

@@ -2,7 +2,7 @@
 
 //! The checksums of a frame, which one pass over its bytes verifies: the tunnel's checksum covers all that the inner one covers.
 
-use super::template::field;
+use super::field;
 use crate::algo::headers::checksums::{
     fold, pseudo_sum, word_sum, IPV4_ADDRESSES_AT, IPV6_ADDRESSES_AT, UDP_CHECKSUM_AT,
 };

@@ -4,7 +4,7 @@
 
 use super::identifiers::Identifiers;
 use super::sums::Sums;
-use super::{Held, Layout, MOST_HEADER_BYTES};
+use super::{field, Held, Layout, MOST_HEADER_BYTES};
 use crate::algo::headers::checksums::{tunnel_frame, IPV4_START, UDP_CHECKSUM_AT};
 use crate::algo::headers::flow_key::{
     ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_FLAGS_AT,
@@ -362,12 +362,6 @@ impl Word {
             mask: u64::from_ne_bytes(mask),
         }
     }
-}
-
-/// Returns the field at a place.
-#[inline]
-pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
-    bytes.get(at..)?.first_chunk()
 }
 
 /// Returns the protocol behind the network header at a place, which has to be one without options.

@@ -7,8 +7,7 @@
 
 use core::fmt;
 
-/// CPUs that a set can hold: 0 to `MAX_CPUS - 1`.
-pub const MAX_CPUS: u32 = 1024;
+use crate::algo::limits::MAX_CPUS;
 
 const WORD_BITS: u32 = u64::BITS;
 const NR_WORDS: usize = (MAX_CPUS / WORD_BITS) as usize;

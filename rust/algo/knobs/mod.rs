@@ -9,18 +9,12 @@
 pub mod combinations;
 pub mod cpulist;
 
+use crate::algo::limits::{MAX_BATCH_PKTS, MAX_CPUS, MAX_LANES};
 use core::ffi::CStr;
 use core::fmt;
 
 use self::combinations::Misfit;
-use self::cpulist::{
-    CpuListError,
-    CpuListErrorKind,
-    CpuSet,
-    MAX_CPUS, //
-};
-use super::stage::StageSet;
-use crate::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
+use self::cpulist::{CpuListError, CpuListErrorKind, CpuSet};
 
 /// Bytes of a network device name with its closing NUL, the kernel's `IFNAMSIZ`.
 pub const DEVICE_NAME_SIZE: usize = 16;
@@ -239,7 +233,9 @@ impl Knobs {
                 knobs.cpus,
                 knobs.scaling,
                 knobs.layout,
-                StageSet::of(knobs),
+                // Where flows are split there are no stages.
+                (knobs.mode != Mode::Mflow).then_some(knobs.stages),
+                knobs.mode,
             )
         };
         made_for(self) != made_for(next)

@@ -4,7 +4,7 @@
 //! shown. (Batches are opened by the dispatcher: `open_batch` in `algo/flow/dispatcher.rs`.)
 
 use crate::algo::join::DatagramForm;
-use crate::algo::tag::MAX_SLOTS;
+use crate::algo::limits::MAX_SLOTS;
 
 /// The first request of a batch has nothing before it that it could join.
 const TELLING_REQUESTS: u8 = 2;

@@ -7,7 +7,7 @@
 //! nothing. So a lane whose GRO has joined nothing goes without it for a while, and then tries again. Batches of one packet show
 //! nothing, as there is nothing to join. After a trial of such batches only, the next larger batch is followed by another trial.
 
-use crate::algo::tag::MAX_SLOTS;
+use crate::algo::limits::MAX_SLOTS;
 
 /// Packets of a trial.
 const TRIAL_PKTS: u16 = 64;

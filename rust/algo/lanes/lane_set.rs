@@ -2,18 +2,13 @@
 
 //! The lanes as the dispatcher sees them: which one gets the next batch.
 
+use super::lane_id::LaneId;
 use super::queue::ring::{Producer, RING_ITEMS, RING_REQUESTS};
 use super::queue::Packet;
 use super::ring_bytes::RingBytes;
+use crate::algo::limits::{MAX_BATCH_PKTS, MAX_LANES};
 use crate::algo::load::flow_orders::Order;
-use crate::algo::merge::slot::LaneId;
 use crate::algo::tag::Tag;
-
-/// Lanes a source can have, each on a CPU of its own.
-pub const MAX_LANES: usize = 16;
-
-/// Packets a batch can have: a ring holds all of them, and the batch's end.
-pub const MAX_BATCH_PKTS: u32 = 4096;
 
 const _: () = assert!(cfg!(loom) || (MAX_BATCH_PKTS as usize) < RING_ITEMS);
 

@@ -6,6 +6,7 @@
 
 pub mod carried_batches;
 pub mod gro_trial;
+pub mod lane_id;
 pub mod lane_set;
 pub mod queue;
 pub mod ring_bytes;

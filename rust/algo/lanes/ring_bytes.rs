@@ -13,7 +13,7 @@
 //! | exact | but for what one poll hands over, and for the rest of a batch that is open when a bound is reached |
 //! | cost | two atomic additions per poll and lane, on either side |
 
-use crate::algo::knobs::cpulist;
+use crate::algo::limits;
 use crate::algo::sync::{AtomicU64, Ordering};
 
 /// Bytes that may wait for one CPU: some milliseconds of its work.
@@ -25,7 +25,7 @@ pub const MAX_RING_BYTES: u64 = 128 << 20;
 const NR_CPUS: usize = if cfg!(loom) {
     2
 } else {
-    cpulist::MAX_CPUS as usize
+    limits::MAX_CPUS as usize
 };
 
 /// A count of bytes, in a cache line of its own.

@@ -4,55 +4,10 @@
 
 use super::core_load::{CoreLoad, CpuTimes};
 use super::flow_orders::Orders;
-use super::flow_plan::{of_mask, FlowPlan, Loads};
+use super::flow_plan::{of_mask, FlowCount, FlowPlan, Loads, Targets};
 use super::saturation::Saturation;
 use super::FULL;
-use crate::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
-use crate::algo::tag::MAX_SLOTS;
-
-/// CPUs beside the lanes' whose loads can be told: those that dispatch.
-pub const MAX_NICS: usize = 16;
-
-/// CPUs of a sample at most.
-pub const MAX_SAMPLED: usize = MAX_LANES + MAX_NICS;
-
-/// The limits that the controller keeps to, and the time since its last sample.
-#[derive(Clone, Copy, Debug)]
-pub struct Targets {
-    /// The load that no core is to reach, in per cent.
-    pub load_threshold_pct: u32,
-    /// Packets in a batch at most.
-    pub batch_pkts: u32,
-    /// Since the last sample, in microseconds.
-    pub elapsed_us: u64,
-}
-
-impl Targets {
-    /// Returns the threshold in thousandths.
-    pub(super) fn threshold(self) -> u32 {
-        self.load_threshold_pct.saturating_mul(FULL / 100)
-    }
-
-    pub(super) fn most_batch_pkts(self) -> u16 {
-        // CAST: MAX_BATCH_PKTS fits.
-        self.batch_pkts.clamp(1, MAX_BATCH_PKTS) as u16
-    }
-}
-
-/// The counts of one split flow.
-#[derive(Clone, Copy, Debug)]
-pub struct FlowCount {
-    /// Its slot.
-    pub slot: usize,
-    /// [`Orders::generation`] of the slot, read before the packets.
-    pub generation: u16,
-    /// Packets that have reached its merge point, modulo 2^32.
-    pub arrived_pkts: u32,
-    /// True if GRO joins its packets.
-    pub gro_joins: bool,
-    /// The place in the sample of the CPU that dispatches it, if it is known.
-    pub nic: Option<u8>,
-}
+use crate::algo::limits::{MAX_LANES, MAX_SAMPLED, MAX_SLOTS};
 
 /// The controller. Its owner calls it from one context at a time.
 #[derive(Debug)]

@@ -9,9 +9,8 @@
 //! | order | none: each word is complete in itself, and an old one is as good as a sample that came late |
 //! | cost | three loads per batch; a store where the flow's CPU has changed |
 
-use crate::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
-use crate::algo::tag::MAX_SLOTS;
 // Not from `sync`: no interleaving of these words matters, so a loom build need not look at any.
+use crate::algo::limits::{MAX_BATCH_PKTS, MAX_LANES, MAX_SLOTS};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The lanes and the batch size that one flow has been given. The default lets it have everything, as without a controller.

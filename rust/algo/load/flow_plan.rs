@@ -2,12 +2,11 @@
 
 //! The lanes and the batch size that one split flow has been given, and the memory of the flow from sample to sample.
 
-use super::controller::{FlowCount, Targets};
 use super::core_load::CoreLoad;
 use super::flow_orders::Order;
 use super::trial_backoff::TrialBackoff;
 use super::FULL;
-use crate::algo::lanes::lane_set::MAX_LANES;
+use crate::algo::limits::{MAX_BATCH_PKTS, MAX_LANES};
 
 /// The time that a lane shall work for one batch while cores have time to spare, in microseconds. The longer it works, the longer
 /// later packets wait for their turn.
@@ -36,6 +35,44 @@ const LEAST_GAIN: u32 = 50;
 
 /// The distance below the threshold, in thousandths, that the busiest core has to keep after the flow has given up a lane.
 const LANE_MARGIN: u32 = 100;
+
+/// The limits that the controller keeps to, and the time since its last sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets {
+    /// The load that no core is to reach, in per cent.
+    pub load_threshold_pct: u32,
+    /// Packets in a batch at most.
+    pub batch_pkts: u32,
+    /// Since the last sample, in microseconds.
+    pub elapsed_us: u64,
+}
+
+impl Targets {
+    /// Returns the threshold in thousandths.
+    pub(super) fn threshold(self) -> u32 {
+        self.load_threshold_pct.saturating_mul(FULL / 100)
+    }
+
+    fn most_batch_pkts(self) -> u16 {
+        // CAST: MAX_BATCH_PKTS fits.
+        self.batch_pkts.clamp(1, MAX_BATCH_PKTS) as u16
+    }
+}
+
+/// The counts of one split flow.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowCount {
+    /// Its slot.
+    pub slot: usize,
+    /// [`Orders::generation`](super::flow_orders::Orders::generation) of the slot, read before the packets.
+    pub generation: u16,
+    /// Packets that have reached its merge point, modulo 2^32.
+    pub arrived_pkts: u32,
+    /// True if GRO joins its packets.
+    pub gro_joins: bool,
+    /// The place in the sample of the CPU that dispatches it, if it is known.
+    pub nic: Option<u8>,
+}
 
 /// The plan of one slot's flow.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@
 //! and what it says can do no more harm than to be a sample old: any batch may go to any lane, as batches have numbers; a lane
 //! that leaves a flow simply gets no more of them.
 //!
-//! [`sampler`] looks at CPUs and flows; [`core_load`] says how busy a core is, and with whose work; `flow_plan` what a flow has
+//! [`sampler`] looks at CPUs and flows; [`core_load`] says how busy a core is, and with whose work; [`flow_plan`] what a flow has
 //! been given; [`controller`] decides; `saturation` says when splitting gains nothing; `trial_backoff` keeps decisions from
 //! being made and unmade forever. Where flows are not split, but go from CPU to CPU, [`stage_plan`] decides instead.
 //!
@@ -18,7 +18,7 @@
 pub mod controller;
 pub mod core_load;
 pub mod flow_orders;
-mod flow_plan;
+pub mod flow_plan;
 pub mod sampler;
 mod saturation;
 pub mod stage_plan;

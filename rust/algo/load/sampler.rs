@@ -2,13 +2,13 @@
 
 //! The input of the controller: the choice of the CPUs to look at, and the readings of their clocks.
 
-use super::controller::{Controller, FlowCount, Targets, MAX_NICS, MAX_SAMPLED};
+use super::controller::Controller;
 use super::core_load::CpuTimes;
 use super::flow_orders::Orders;
+use super::flow_plan::{FlowCount, Targets};
 use super::stage_plan::{StageOrders, StagePlan};
 use super::FULL;
-use crate::algo::lanes::lane_set::MAX_LANES;
-use crate::algo::tag::MAX_SLOTS;
+use crate::algo::limits::{MAX_LANES, MAX_NICS, MAX_SAMPLED, MAX_SLOTS};
 
 /// The period between two samples of the CPUs. Where only ticks tell kinds of work apart, fewer than a dozen of them (at 250 a
 /// second) would say little. And a lane whose core is taken is to be left within two samples, a tenth of a second.

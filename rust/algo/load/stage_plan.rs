@@ -7,11 +7,10 @@
 //! load near the threshold changes nothing. A change that had to be undone is made again only after twice as long. All changes
 //! together are a second apart, or more where they undo each other.
 
-use super::controller::MAX_SAMPLED;
 use super::core_load::{CoreLoad, CpuTimes};
 use super::saturation::Saturation;
 use super::trial_backoff::TrialBackoff;
-use crate::algo::lanes::lane_set::MAX_LANES;
+use crate::algo::limits::{MAX_LANES, MAX_SAMPLED};
 
 /// A core is loaded when it has reached the threshold for this many samples in a row.
 const LOADED_SAMPLES: u16 = 3;

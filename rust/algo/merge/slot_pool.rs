@@ -7,8 +7,8 @@
 
 use super::slot::Slot;
 use crate::algo::lanes::queue::Packet;
+use crate::algo::limits::MAX_SLOTS;
 use crate::algo::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::algo::tag::MAX_SLOTS;
 
 /// Number of slots.
 pub const NR_SLOTS: usize = if cfg!(loom) { 2 } else { MAX_SLOTS };

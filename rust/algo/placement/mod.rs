@@ -11,8 +11,8 @@ pub mod change_limit;
 pub mod occupancy;
 
 use super::knobs::Layout;
-use crate::algo::knobs::cpulist::{CpuSet, MAX_CPUS};
-use crate::algo::lanes::lane_set::MAX_LANES;
+use crate::algo::knobs::cpulist::CpuSet;
+use crate::algo::limits::{MAX_CPUS, MAX_LANES};
 
 /// The period between two looks.
 pub const LOOK_PERIOD_MS: u32 = 500;

@@ -7,7 +7,8 @@
 //! twice as many the next time, and so on. A reader that goes to and fro between some CPUs soon has all of them, and lanes stay
 //! where they are.
 
-use crate::algo::knobs::cpulist::{CpuSet, MAX_CPUS};
+use crate::algo::knobs::cpulist::CpuSet;
+use crate::algo::limits::MAX_CPUS;
 use crate::algo::load::trial_backoff::TrialBackoff;
 
 /// Looks in a row that show a CPU's use before it counts.

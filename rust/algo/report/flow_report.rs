@@ -14,12 +14,11 @@
 //! | order | each place is of one moment (`seqlock.rs`); two places may be of different ones |
 //! | a source that is idle | its last reports stay, with their time: the reader sees how old they are |
 
-use super::flow_name::{FlowName, NAME_WORDS};
 use super::reason::Reason;
 use super::seqlock::SeqLock;
-use crate::algo::flow::hint::Hint;
-use crate::algo::flow::table::FLOW_PLACES;
-use crate::algo::flow::work_counts::Work;
+use crate::algo::headers::flow_name::{FlowName, NAME_WORDS};
+use crate::algo::headers::hint::Hint;
+use crate::algo::limits::FLOW_PLACES;
 use core::fmt;
 
 /// A flow whose last window ended this long ago has no packets any more.
@@ -67,6 +66,27 @@ pub struct Rate {
     pub pps: Option<u32>,
     /// The time at which that window ended, or at which the flow was found to be fast.
     pub at_ms: u32,
+}
+
+/// The work of the cores for a split flow in one period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// The packets of all batches that were opened, on all cores.
+    pub all_pkts: u32,
+    /// The packets of the core with the most of them.
+    pub busiest_pkts: u32,
+    /// Packets that came after their batch's turn.
+    pub late_pkts: u32,
+    /// Batches that were given up.
+    pub given_up_batches: u32,
+}
+
+impl Work {
+    /// Returns the gain in hundredths: the packets of all cores, divided by those of the busiest core. Returns `None` if no batch
+    /// was opened.
+    pub fn gain_pct(&self) -> Option<u64> {
+        (u64::from(self.all_pkts) * 100).checked_div(u64::from(self.busiest_pkts))
+    }
 }
 
 /// The news of a flow. A field that is `None` leaves the older value as it was.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers to people: [`flow_list`] is the file `flows`, made of a [`flow_report`] for each flow with its [`flow_name`] and the
+//! Answers to people: [`flow_list`] is the file `flows`, made of a [`flow_report`] for each flow with its [`flow_name`](super::headers::flow_name) and the
 //! [`reason`] why it is not split. [`seqlock`] lets readers see words of one moment.
 
 pub mod flow_list;
-pub mod flow_name;
 pub mod flow_report;
 pub mod reason;
 pub mod seqlock;

@@ -4,8 +4,9 @@
 //! and the CPUs on which the readers of split flows run. Process context, under the configuration lock.
 
 use crate::algo::counters::Counter;
-use crate::algo::knobs::cpulist::{self, CpuSet};
+use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::Knobs;
+use crate::algo::limits;
 use crate::algo::placement::change_limit::ChangeLimit;
 use crate::algo::placement::occupancy::{is_at_home, mean_use, Occupancy};
 use crate::algo::placement::{choose, Candidate, Nearness, LOOK_PERIOD_MS};
@@ -112,7 +113,7 @@ impl CpuSurvey {
         let elapsed_ticks = u32::try_from(elapsed_ticks).unwrap_or(u32::MAX);
         let mut cpus = CpuSet::EMPTY;
         let counts = self.reader_ticks.iter_mut().zip(&mut self.reading_means);
-        for (cpu, (before, mean)) in (0..cpulist::MAX_CPUS).zip(counts) {
+        for (cpu, (before, mean)) in (0..limits::MAX_CPUS).zip(counts) {
             let ticks = place(cpu).reader_ticks;
             let seen = ticks.wrapping_sub(*before);
             if is_at_home(seen, elapsed_ticks) {
@@ -151,7 +152,7 @@ fn choice(
     let nodes = nodes.filter(|node| *node != ffi::MFLOW_NO_NODE);
     let knows_nodes = nodes.clone().next().is_some();
     let mut ranks = [None; MAX_CPUS];
-    for (cpu, rank) in (0..cpulist::MAX_CPUS).zip(&mut ranks) {
+    for (cpu, rank) in (0..limits::MAX_CPUS).zip(&mut ranks) {
         let place = place(cpu);
         if !place.usable || dispatching.contains(cpu) {
             continue;

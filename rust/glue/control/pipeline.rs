@@ -8,7 +8,7 @@
 
 use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::Knobs;
-use crate::algo::lanes::lane_set::MAX_LANES;
+use crate::algo::limits::MAX_LANES;
 use crate::algo::stage::{Route, StageSet};
 use crate::glue::ffi;
 use crate::glue::locks::{sleep_us, synchronize, SoftirqsOff};

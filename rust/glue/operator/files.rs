@@ -194,7 +194,9 @@ fn param(name: &CStr) -> Result<Option<&'static [u8]>> {
     let mut text = core::ptr::null();
     // SAFETY: The name ends in NUL, and there is room for the answer.
     kernel::error::to_result(unsafe { ffi::mflow_param(name.as_ptr().cast(), &mut text) })
-        .inspect_err(|_| pr_err!("c-shims/mflow_files.c declares no parameter {name:?}\n"))?;
+        .inspect_err(|_| {
+            pr_err!("c-shims/module/mflow_files.c declares no parameter {name:?}\n")
+        })?;
     // SAFETY: The kernel keeps parameters as long as the module, each with its NUL.
     Ok((!text.is_null()).then(|| unsafe { CStr::from_ptr(text.cast()) }.to_bytes()))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The entries of lanes: where the kernel's NAPIs, which `c-shims/mflow_worker.c` has for each lane, call the Rust half.
+//! The entries of lanes: where the kernel's NAPIs, which `c-shims/module/mflow_worker.c` has for each lane, call the Rust half.
 
 use super::lane::{Carries, Lane};
 use super::pool;

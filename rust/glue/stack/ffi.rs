@@ -5,10 +5,11 @@
 use crate::algo::headers::overlay::OVERLAY_HEADER_BYTES;
 use crate::algo::join::DatagramForm;
 use crate::algo::knobs::DEVICE_NAME_SIZE;
+use crate::algo::limits::MAX_SLOTS;
 use crate::algo::merge::slot::PathFault;
 use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::Stage;
-use crate::algo::tag::{Tag, TagKind, MAX_SLOTS};
+use crate::algo::tag::{Tag, TagKind};
 use kernel::bindings;
 
 pub(super) use kernel::bindings::{

@@ -5,14 +5,14 @@
 use super::request::Request;
 use super::socket::Socket;
 use super::{ffi, way};
-use crate::algo::flow::hint::Hint;
 use crate::algo::headers::checksums::{good_checksums, CHECKSUM_HEADER_BYTES};
+use crate::algo::headers::flow_name::{FlowName, WireName};
+use crate::algo::headers::hint::Hint;
 use crate::algo::headers::overlay::{
     inner_flow, may_be_data, may_reach_socket, overlay_header_bytes, OVERLAY_HEADER_BYTES,
 };
 use crate::algo::lanes::queue::Packet;
 use crate::algo::parked_amount::Amount;
-use crate::algo::report::flow_name::{FlowName, WireName};
 use crate::algo::tag::{Tag, TagKind};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;

@@ -6,7 +6,7 @@
 //! Tag and links have fields of `struct sk_buff`, which bindgen knows.
 
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
-use crate::algo::flow::hint::HINT_BYTES;
+use crate::algo::headers::hint::HINT_BYTES;
 use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;
 use core::ffi::c_void;

@@ -7,7 +7,7 @@
 
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
 use super::heads::BeginsWithHead;
-use crate::algo::flow::hint::HINT_BYTES;
+use crate::algo::headers::hint::HINT_BYTES;
 use crate::algo::knobs::{Build, Knobs, Mode, Scaling};
 use crate::algo::tag::Tag;
 use core::ffi::c_void;

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use kernel::prelude::*;
 
 extern "C" {
-    /// Declared in `c-shims/mflow_worker.h`, which is no header of the kernel.
+    /// Declared in `c-shims/module/mflow_worker.h`, which is no header of the kernel.
     fn mflow_worker_set_napi_id(worker: *mut ffi::mflow_worker, napi_id: kernel::ffi::c_uint);
 }
 

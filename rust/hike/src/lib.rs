@@ -4,7 +4,7 @@
 //! others the kernel's path.
 //!
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`config`] (what is configured, chains above all),
-//! `tables` (all of that as the programs read it), [`instance`] (programs and tables in the kernel, and changes that are taken whole),
+//! `tables` (all of that as the programs read it; `layout` has their structures), [`instance`] (programs and tables in the kernel, and changes that are taken whole),
 //! [`counters`] (what has become of packets). [`baseline`] is for measurements.
 
 #![deny(unsafe_code)]
@@ -13,6 +13,8 @@ pub mod baseline;
 pub mod config;
 pub mod counters;
 pub mod instance;
+mod layout;
+mod maps;
 mod tables;
 
 pub use self::baseline::Baseline;
@@ -30,17 +32,7 @@ pub use self::instance::hook::Hook;
 pub use self::instance::loader::fingerprint;
 pub use self::instance::readback::{chain_programs, Places};
 
-use self::counters::reason::{Fate, Reason};
-use self::instance::manifest::Program;
-
 /// The largest number of everything: `c-shims/hike/limits.h`.
 pub mod limits {
     include!(concat!(env!("OUT_DIR"), "/limits.rs"));
-}
-
-/// The other results of the build from `c-shims/hike/`: `PROGRAMS` and `REASONS`.
-mod generated {
-    use super::{Fate, Program, Reason};
-
-    include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 }

@@ -14,7 +14,8 @@ use mflow_protocol::guest::{DemoRow, Message, Sockperf};
 use crate::machine::cpu;
 use crate::mflow::Knobs;
 use crate::traffic::outcome::Outcome;
-use crate::traffic::rig::{Rig, Scale};
+use crate::traffic::rig::Rig;
+use crate::traffic::scale::Scale;
 use crate::traffic::sockperf;
 use crate::verdict;
 

@@ -17,6 +17,7 @@ mod drops;
 mod flows;
 mod hike;
 mod hosts;
+mod kmemleak;
 mod machine;
 mod mflow;
 mod network;
@@ -55,7 +56,7 @@ enum Subcommand {
     /// Measure the loss of a flow through an SRv6 domain block by block, beside the true one.
     HikeDemo(hike::demo::Options),
     /// Send one stream of numbered datagrams through the overlay and say what arrived.
-    Stream(traffic::datagrams::command::Options),
+    Stream(traffic::command::Options),
     /// Build the overlay network of the test cases and leave it standing.
     Topology(network::topology::Options),
     /// Do nothing until a signal comes, as the program of a container.
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
         Subcommand::Hike(options) => hike::run(&options),
         Subcommand::Hosts(options) => hosts::run(&options),
         Subcommand::HikeDemo(options) => hike::demo::run(&options),
-        Subcommand::Stream(options) => traffic::datagrams::command::run(&options),
+        Subcommand::Stream(options) => traffic::command::run(&options),
         Subcommand::Topology(options) => network::topology::run(&options),
         Subcommand::Wait => loop {
             std::thread::park();

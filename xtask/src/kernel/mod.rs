@@ -345,7 +345,7 @@ pub(crate) const STOCK_LACKS: &[(&str, &str)] = &[
 const CFI: &str =
     "checks at indirect calls, which code that is compiled beside the kernel does not pass";
 
-/// The kernels that modules without our hooks are made for: they use structures that change (`c-shims/mflow_versions.h`).
+/// The kernels that modules without our hooks are made for: they use structures that change (`c-shims/module/mflow_versions.h`).
 pub(crate) const STOCK_VERSIONS: &[&str] = &["6.1", "6.12", "7.3"];
 
 /// Returns these versions for people: `6.1, 6.12 and 7.3`.

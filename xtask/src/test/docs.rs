@@ -482,10 +482,10 @@ mod tests {
         write(IN_ALL_OF_THE_KERNEL);
         write("c-shims/patches/0001-gro.patch");
         beginnings(dir.path()).unwrap();
-        write("c-shims/mflow_files.c");
+        write("c-shims/module/mflow_files.c");
         let error = beginnings(dir.path()).unwrap_err().to_string();
         assert!(
-            error.ends_with("\n  c-shims/mflow_files.c: What it is. */"),
+            error.ends_with("\n  c-shims/module/mflow_files.c: What it is. */"),
             "{error}"
         );
         assert_eq!(error.lines().count(), 2);

@@ -97,7 +97,11 @@ mod tests {
     fn complaints_about_the_kernel_itself_are_not_ours() {
         let tree = "/home/me/.cache/mflow/kernel/6.12.117-0123456789ab/linux";
         for (start, end, own) in [
-            ("", "net/mflow/c-shims/mflow_shim.c:3:5: warning: x", true),
+            (
+                "",
+                "net/mflow/c-shims/module/mflow_shim.c:3:5: warning: x",
+                true,
+            ),
             ("", "net/core/mflow.c:3:5: error: x", true),
             ("", "../c-shims/stock/mflow_run.c:3:5: warning: x", true),
             ("", "rust/helpers/wait.c:6:6: warning: x", false),

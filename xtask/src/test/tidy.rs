@@ -4,8 +4,11 @@
 //! have gone stale.
 
 mod bindings;
+mod circles;
+mod commits;
 mod folders;
 mod imports;
+mod modules;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,9 +90,18 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     );
     outcome.record("tidy: imports look down", imports::check(project, &files));
     outcome.record(
+        "tidy: imports do not go in circles",
+        circles::check(project, &files),
+    );
+    outcome.record(
         "tidy: bindings that are written down are those of C",
         bindings::check(project),
     );
+    let messages = "tidy: messages of commits";
+    match commits::check(project) {
+        Ok(Some(why)) => outcome.skip(messages, why),
+        result => outcome.record(messages, result.map(drop)),
+    }
     for (name, result) in docs::checks(project) {
         outcome.record(&format!("tidy: {name}"), result);
     }

@@ -8,8 +8,8 @@
 pub mod chain;
 pub mod ring;
 
-use crate::algo::flow::hint::Hint;
-use crate::algo::report::flow_name::FlowName;
+use crate::algo::headers::flow_name::FlowName;
+use crate::algo::headers::hint::Hint;
 use core::ptr::NonNull;
 
 /// An owned packet that can be linked into the queues of this module. What it is made of is not known here: the algorithm

@@ -26,7 +26,7 @@ use crate::algo::tag::Tag;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-/// Items a ring can hold; a power of two, and more than [`MAX_BATCH_PKTS`](crate::algo::lanes::lane_set::MAX_BATCH_PKTS).
+/// Items a ring can hold; a power of two, and more than [`MAX_BATCH_PKTS`](crate::algo::limits::MAX_BATCH_PKTS).
 pub const RING_ITEMS: usize = if cfg!(loom) { 4 } else { 8192 };
 
 /// Requests a ring can hold; a power of two.

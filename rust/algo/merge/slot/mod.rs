@@ -24,8 +24,10 @@ mod window_place;
 
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::join::DatagramForm;
+pub use crate::algo::lanes::lane_id::{LaneId, INLINE, ORDINARY_PATH};
 use crate::algo::lanes::queue::chain::{Chain, ParkedChains};
 use crate::algo::lanes::queue::Packet;
+use crate::algo::limits::MAX_SLOTS;
 use crate::algo::parked_amount::Amount;
 use crate::algo::sync::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::algo::tag::is_before;
@@ -42,8 +44,8 @@ pub const MAX_PARKED_PKTS: u32 = 65536;
 pub const MAX_PARKED_BYTES: u64 = 128 << 20;
 
 /// The least that any share holds.
-const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / crate::algo::tag::MAX_SLOTS as u32;
-const LEAST_SHARE_BYTES: u64 = MAX_PARKED_BYTES / crate::algo::tag::MAX_SLOTS as u64;
+const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / MAX_SLOTS as u32;
+const LEAST_SHARE_BYTES: u64 = MAX_PARKED_BYTES / MAX_SLOTS as u64;
 
 /// The receiver of merged packets, and the clock of the deadline. A slot knows neither sockets nor timers.
 pub trait Sink<P: Packet> {
@@ -58,15 +60,6 @@ pub trait Sink<P: Packet> {
     /// Calls [`Slot::expire`] and merges, after this many microseconds.
     fn arm_deadline(&mut self, after_us: u32);
 }
-
-/// A lane, known to the dispatcher and to the [`Sink`]; any number but [`INLINE`] and [`ORDINARY_PATH`].
-pub type LaneId = u32;
-
-/// Stands for the core that dispatches. (0, so that a slot of zeros knows no lane.)
-pub const INLINE: LaneId = 0;
-
-/// Stands for the ordinary path, which carries the fence.
-pub const ORDINARY_PATH: LaneId = LaneId::MAX;
 
 /// The time that a fence gets, unless its start has less left ([`START_TIMEOUT_US`]). The ordinary path may be some thousand
 /// packets long. A fence never gets less than [`Sink::timeout_us`].
@@ -254,7 +247,7 @@ impl<P: Packet> Slot<P> {
     }
 
     /// Sets the number of flows that share the bounds on parked packets and bytes: 1 to
-    /// [`MAX_SLOTS`](crate::algo::tag::MAX_SLOTS).
+    /// [`MAX_SLOTS`].
     pub fn set_sharers(&self, flows: u32) {
         // ORDERING: Relaxed: a bound on memory, not an order.
         self.sharers.store(flows, Ordering::Relaxed);

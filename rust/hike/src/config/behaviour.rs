@@ -9,7 +9,7 @@ use anyhow::{ensure, Result};
 use serde::{Deserialize, Serialize};
 
 use super::fields;
-use crate::tables::layout;
+use crate::layout;
 
 /// A flavour of End and End.X (RFC 8986, 4.16), by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

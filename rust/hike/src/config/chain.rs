@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::{bail, ensure, Context as _, Error, Result};
 
 use super::fields::as_text;
-use crate::instance::manifest::{self, Program};
+use crate::config::manifest::{self, Program};
 use crate::limits::CHAIN_PROGRAMS;
 
 /// The program that leaves metadata in front of packets, and the one that puts headers there.

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::{ensure, Result};
 
-use crate::tables::layout;
+use crate::layout;
 
 /// Protocols whose ports tell flows apart: TCP, UDP, SCTP.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];

@@ -10,8 +10,8 @@ use std::str::FromStr;
 use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer, Serializer};
 
-use super::path::LEAST_MTU;
-
+/// The MTU that every IPv6 link has at least: RFC 8200, 5.
+pub(super) const LEAST_MTU: u16 = 1280;
 const BITS_20: i64 = (1 << 20) - 1;
 
 /// Makes a reader of each field, for `deserialize_with`. Optional fields have the same one.

@@ -14,8 +14,8 @@ use anyhow::{bail, ensure, Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
+use crate::layout::{Block, Counters};
 use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
-use crate::tables::layout::{Block, Counters};
 
 /// [`FLOW_BLOCKS`] are kept: shorter ones would be gone before anyone could read them.
 const LEAST_PERIOD: Duration = Duration::from_millis(10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The configuration: each [`chain`], the packets that take one ([`destination`], [`exact_flow`]), and what programs of chains need:
+//! The configuration: each [`chain`] of programs ([`manifest`]), the packets that take one ([`destination`], [`exact_flow`]), and what programs of chains need:
 //! [`path`], [`behaviour`], [`rule`], [`flow`] and `lanes`. With serde they are read and written as files have them; [`fields`] says
 //! which numbers and texts there can be.
 
@@ -11,5 +11,6 @@ pub mod exact_flow;
 pub mod fields;
 pub mod flow;
 pub(crate) mod lanes;
+pub mod manifest;
 pub mod path;
 pub mod rule;

@@ -12,16 +12,14 @@ use std::net::Ipv6Addr;
 use anyhow::{ensure, Result};
 use serde::{Deserialize, Serialize};
 
-use super::fields;
+use super::fields::{self, LEAST_MTU};
+use crate::layout;
 use crate::limits::{PATH_BYTES, PATH_SIDS};
-use crate::tables::layout;
 
 const IPV6_BYTES: usize = 40;
 const OPTION_BYTES: usize = 8;
 const SRH_BYTES: usize = 8;
 const SID_BYTES: usize = 16;
-/// The MTU that every IPv6 link has at least: RFC 8200, 5.
-pub(super) const LEAST_MTU: u16 = 1280;
 const USUAL_MTU: u32 = 1500;
 const USUAL_HOP_LIMIT: u32 = 64;
 

@@ -3,4 +3,5 @@
 //! The fates of packets ([`reason`]), and the counts of flows (`monitors`).
 
 pub(crate) mod monitors;
+pub(crate) mod path_flows;
 pub mod reason;

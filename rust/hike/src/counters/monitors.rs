@@ -12,9 +12,9 @@ use aya::maps::{Map, MapData, MapError, PerCpuHashMap, PerCpuValues};
 use aya::util::nr_cpus;
 
 use crate::config::flow::{Direction, Flow, Monitor};
-use crate::instance::loader::{is_full, is_not_there, open, or_full};
+use crate::layout::Counters;
 use crate::limits::{FLOWS, FLOW_SIDS};
-use crate::tables::layout::Counters;
+use crate::maps::{is_full, is_not_there, open, or_full};
 
 /// The map of what is counted by numbers of flows.
 const NUMBERED: &str = "numbered_flows";

@@ -4,8 +4,6 @@
 
 use serde::Serialize;
 
-use crate::generated::REASONS;
-
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -28,6 +26,8 @@ pub struct Reason {
     /// The meaning of the reason.
     pub meaning: &'static str,
 }
+
+include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
 /// Returns all reasons, in the order of their numbers.
 pub fn reasons() -> &'static [Reason] {

@@ -17,14 +17,15 @@ use aya::programs::Program;
 use super::hike::{remove, Engine, Hike};
 use super::hook::Hook;
 use super::links;
-use super::loader::open;
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
 use crate::config::path::Path;
 use crate::config::rule::Rule;
 use crate::counters::monitors;
+use crate::counters::path_flows;
 use crate::counters::reason::{self, Reason};
+use crate::maps::open;
 use crate::tables::access_list::{hits_in, is_in, HITS};
-use crate::tables::{packets, path_flows};
+use crate::tables::packets;
 
 /// The pins that a generation has beside its maps; the entry says by its name which hook it is for.
 const ENTRY_XDP: &str = "entry";

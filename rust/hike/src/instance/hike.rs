@@ -36,22 +36,23 @@ use self::classes::Entry;
 use self::flow_classes::FlowClasses;
 use self::lengths::Lengths;
 use super::hook::{Attached, Hook};
-use super::loader::{self, open, or_full};
-use super::manifest;
+use super::loader;
 use crate::config::behaviour::Behaviour;
 use crate::config::chain::Chain;
 use crate::config::destination::Destination;
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
 use crate::config::lanes::Lanes;
+use crate::config::manifest;
 use crate::config::path::Path;
 use crate::config::rule::Rule;
 use crate::counters::monitors;
+use crate::counters::path_flows::PathFlows;
 use crate::counters::reason::{self, Reason};
+use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS, PORTS, ROUTES};
+use crate::maps::{open, or_full};
 use crate::tables::access_list::AccessList;
-use crate::tables::layout::{self, Address};
 use crate::tables::packets;
-use crate::tables::path_flows::PathFlows;
 use crate::tables::slots::Slots;
 
 /// The way in which chains are run; the chains do the same either way.

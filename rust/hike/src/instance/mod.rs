@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One instance: its programs ([`manifest`], `loader`), where packets come to it ([`hook`]), its tables and changes that are taken whole
+//! One instance: its programs (`loader`), where packets come to it ([`hook`]), its tables and changes that are taken whole
 //! ([`hike`]), and what stays when its process ends ([`generation`], [`links`], `readback`).
 
 pub mod generation;
@@ -8,5 +8,4 @@ pub mod hike;
 pub mod hook;
 pub mod links;
 pub(crate) mod loader;
-pub mod manifest;
 pub(crate) mod readback;

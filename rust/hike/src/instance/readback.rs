@@ -11,14 +11,14 @@ use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, MapError};
 
 use super::generation::{program_ids, Generation};
 use super::hike::Route;
-use super::loader::open;
 use crate::config::behaviour::Behaviour;
 use crate::config::destination::Destination;
 use crate::config::exact_flow::ExactFlow;
 use crate::config::lanes::Lanes;
 use crate::config::path::Path;
+use crate::layout::{self, Address};
 use crate::limits::CHAINS;
-use crate::tables::layout::{self, Address};
+use crate::maps::open;
 
 /// A class by the places of what it takes: chains and paths have them in the order in which they were added, from 0 on,
 /// behaviours from 1 on.

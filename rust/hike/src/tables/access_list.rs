@@ -10,12 +10,12 @@ use aya::maps::{Array, LpmTrie, MapData, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
 
 use super::batch::WholeArray;
-use super::layout::{self, rule_sets, Address, RulePort};
 use super::packets;
 use super::rule_sets::Sets;
 use crate::config::rule::{self, Rule};
-use crate::instance::loader::{is_not_there, open};
+use crate::layout::{self, rule_sets, Address, RulePort};
 use crate::limits::RULES;
+use crate::maps::{is_not_there, open};
 
 /// Ports there are.
 const PORTS: usize = 1 << 16;

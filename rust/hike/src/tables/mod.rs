@@ -4,8 +4,7 @@
 
 pub(crate) mod access_list;
 pub(crate) mod batch;
-pub(crate) mod layout;
 pub(crate) mod packets;
-pub(crate) mod path_flows;
+pub(crate) mod prefixes;
 pub(crate) mod rule_sets;
 pub(crate) mod slots;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-use super::layout::{rule_sets, Rules};
 use crate::config::destination::{mask, width, Destination};
 use crate::config::rule::{Action, Rule};
+use crate::layout::{rule_sets, Rules};
 
 /// Ports there are.
 const PORTS: usize = 1 << 16;

@@ -10,12 +10,12 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use mflow_algo::algo::flow::hint::Hint;
 use mflow_algo::algo::headers::flow_key::IPPROTO_UDP;
+use mflow_algo::algo::headers::flow_name::{FlowName, WireName};
+use mflow_algo::algo::headers::hint::Hint;
 use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::parked_amount::Amount;
-use mflow_algo::algo::report::flow_name::{FlowName, WireName};
 use mflow_algo::algo::tag::Tag;
 
 use super::cell::UnsafeCell;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::knobs::Build;
-use mflow_algo::algo::lanes::lane_set::MAX_BATCH_PKTS;
+use mflow_algo::algo::limits::MAX_BATCH_PKTS;
 use mflow_algo::algo::load::flow_orders::Order;
 use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
 use mflow_algo::algo::parked_amount::Amount;

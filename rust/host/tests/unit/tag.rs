@@ -2,7 +2,8 @@
 
 //! Tags: what goes in comes out, and batch numbers compare across every wrap.
 
-use mflow_algo::algo::tag::{is_before, Tag, TagKind, BATCH_BITS, MAX_SLOTS};
+use mflow_algo::algo::limits::MAX_SLOTS;
+use mflow_algo::algo::tag::{is_before, Tag, TagKind, BATCH_BITS};
 use proptest::prelude::*;
 
 use crate::common::cases;

@@ -16,12 +16,16 @@ use std::process::ExitCode;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::{ListedCase, Message};
 
-use crate::machine::kmemleak;
+use crate::kmemleak;
 use crate::mflow::{self, Knobs, Mode};
 use crate::runner::{self, Selection};
 use crate::traffic::outcome::Outcome;
-use crate::traffic::rig::{Rig, Scale};
+use crate::traffic::rig::Rig;
+use crate::traffic::scale::Scale;
 use crate::verdict;
+
+/// The counters of each stage's packets. With as many CPUs as stages, each stage of a flow has a CPU of its own.
+pub(crate) const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
 
 /// The runs that a case is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,11 +13,11 @@ use super::host::{Host, ELSEWHERE};
 use super::step::{Device, Step};
 use super::switch::{self, Switch};
 use crate::machine::command::{self, Program};
-use crate::machine::hog::Hog;
 use crate::machine::{cpu, proc_net, threads};
 use crate::network::bpf::{Xdp, XdpMode};
 use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 use crate::network::{netns, nft, tcpdump};
+use crate::traffic::hog::Hog;
 use crate::traffic::streams::connection::{self, Pair};
 use crate::traffic::streams::pattern;
 

@@ -13,8 +13,8 @@ use super::step::Effect;
 use crate::machine::{proc_net, threads};
 use crate::mflow::{self, Stats};
 use crate::network::topology::CLIENT;
-use crate::traffic::rig::MOST_JOINED_PKTS;
-use crate::traffic::streams::counters::{noise, Counters};
+use crate::traffic::scale::MOST_JOINED_PKTS;
+use crate::traffic::tcp_counters::{noise, Counters};
 
 /// The time that sockets and namespaces may take to go.
 const END: Duration = Duration::from_secs(30);

@@ -25,17 +25,19 @@ use mflow_protocol::guest::{ListedCase, Message};
 use self::checks::Rest;
 use self::host::Host;
 use self::sequence::Sequence;
+use crate::kmemleak;
 use crate::machine::command::Program;
+use crate::machine::cpu;
 use crate::machine::memory::{no_growth, Memory};
-use crate::machine::{cpu, kmemleak};
 use crate::mflow::Knobs;
 use crate::network::bpf::{Xdp, XdpMode};
 use crate::network::topology::Family;
 use crate::network::{netns, nft, tcpdump, topology};
 use crate::runner::{self, Selection};
 use crate::traffic::outcome::Outcome;
-use crate::traffic::rig::{Rig, Scale};
-use crate::traffic::streams::counters::Counters;
+use crate::traffic::rig::Rig;
+use crate::traffic::scale::Scale;
+use crate::traffic::tcp_counters::Counters;
 use crate::traffic::Plan;
 use crate::{mflow, verdict};
 
@@ -198,7 +200,7 @@ impl FirstUses {
         topology::rps("lo", cpu::LANE_MASK)?;
         netns::add(FILTERED)?;
         nft::add(FILTERED, HOOKS)?;
-        crate::machine::hog::prepare()?;
+        crate::traffic::hog::prepare()?;
         Ok(Self {
             _time_stamps: tcpdump::start(None, "lo", cpu::READER)?,
             _generic_xdp: Xdp::attach("lo", XdpMode::Generic)?,

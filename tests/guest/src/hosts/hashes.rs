@@ -20,10 +20,10 @@ use super::elephant::receiver::seeing;
 use super::elephant::{Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;
+use crate::machine::sockopt;
 use crate::machine::{cpu, threads};
 use crate::network::topology::{self, Family};
 use crate::network::{bpf, netns};
-use crate::traffic::sockopt;
 
 const SWEPT_PORT: u16 = 5_012;
 /// Source ports of the tunnel that come beside the elephant, each once: each has another hash.

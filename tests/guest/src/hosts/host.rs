@@ -6,12 +6,12 @@ use std::fmt::Debug;
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::{firewalls, networks, policy, services};
 use crate::mflow::{self, Knobs};
 use crate::network::netlink::Netlink;
 use crate::network::topology::{self, Family, CLIENT};
 use crate::network::{netns, nft};
-use crate::traffic::rig::{Rig, Scale};
+use crate::traffic::rig::Rig;
+use crate::traffic::scale::Scale;
 
 /// The default receive buffer of the distribution, in bytes, which all sockets of these cases have: the rig's own cases have
 /// forty times as much.
@@ -46,7 +46,11 @@ pub(super) struct Host {
     /// The number of datagrams that an elephant sends in a second.
     pub(super) elephant_pps: f64,
     pub(super) rig: Rig,
+    clean_ups: &'static [CleanUp],
 }
+
+/// Takes away what the cases of a module may have left behind.
+pub(super) type CleanUp = fn() -> Result<()>;
 
 /// The results with `enabled` 0 and with 1.
 #[derive(Debug)]
@@ -71,7 +75,8 @@ impl<T: Debug> Compared<T> {
 }
 
 impl Host {
-    pub(super) fn new(full: bool) -> Result<Self> {
+    /// Makes a host, which the clean-ups make a fresh one between cases.
+    pub(super) fn new(full: bool, clean_ups: &'static [CleanUp]) -> Result<Self> {
         let datagrams = if full { DATAGRAMS_FULL } else { DATAGRAMS };
         let scale = Scale {
             main: datagrams,
@@ -86,6 +91,7 @@ impl Host {
             datagrams,
             elephant_pps: (rig.frames_per_s() * SHARE).min(MOST_PPS),
             rig,
+            clean_ups,
         })
     }
 
@@ -135,10 +141,9 @@ impl Host {
         mflow::unload()?;
         nft::flush(None)?;
         nft::flush(CLIENT)?;
-        policy::clear()?;
-        firewalls::clear()?;
-        services::clear()?;
-        networks::clear();
+        for clean_up in self.clean_ups {
+            clean_up()?;
+        }
         // Most have set up none.
         let _ = topology::tc("qdisc del dev eth0 clsact");
         for (name, value) in [

@@ -29,8 +29,8 @@ use anyhow::{ensure, Result};
 use mflow_protocol::guest::{ListedCase, Message};
 
 use self::elephant::Fate;
-use self::host::Host;
-use crate::machine::kmemleak;
+use self::host::{CleanUp, Host};
+use crate::kmemleak;
 use crate::runner::{self, Selection};
 use crate::{mflow, verdict};
 
@@ -46,6 +46,14 @@ pub(crate) struct Options {
     #[command(flatten)]
     selection: Selection,
 }
+
+/// Takes away what cases leave behind.
+const CLEAN_UPS: &[CleanUp] = &[
+    policy::clear,
+    firewalls::clear,
+    services::clear,
+    networks::clear,
+];
 
 /// The body of a case, which acts on a host; the first thing that is not as it must be is its error.
 type Body = Box<dyn Fn(&Host) -> Result<()>>;
@@ -145,7 +153,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         "no case is selected; `mflow-guest hosts --list` shows all"
     );
     kmemleak::begin()?;
-    let host = Host::new(options.full)?;
+    let host = Host::new(options.full, CLEAN_UPS)?;
     verdict::say(&Message::Rate(host.rig.frames_per_s()));
     let code = runner::run_each(
         &cases,

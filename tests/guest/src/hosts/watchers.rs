@@ -24,8 +24,8 @@ use crate::network::packet_socket::PacketSocket;
 use crate::network::tcpdump;
 use crate::network::topology::{self, Family};
 use crate::traffic::datagrams::ledger::Ledger;
-use crate::traffic::streams::counters::{noise, Counters};
 use crate::traffic::streams::run::Streams;
+use crate::traffic::tcp_counters::{noise, Counters};
 use crate::traffic::Load as _;
 
 /// Room for all that a case sends: the kernel keeps the frames until the reader comes.

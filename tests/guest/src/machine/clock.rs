@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The clock of the day, which cases set.
+//! The clock of the day, which cases set, and the one that nobody sets.
+
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nix::sys::time::TimeSpec;
@@ -10,4 +12,12 @@ use nix::time::{clock_gettime, clock_settime, ClockId};
 pub(crate) fn move_by(by: TimeSpec) -> Result<()> {
     let clock = ClockId::CLOCK_REALTIME;
     clock_settime(clock, clock_gettime(clock)? + by).context("cannot set the clock")
+}
+
+/// Returns the time since boot.
+pub(crate) fn now_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        // CAST: the time since boot is positive and ends in 584 years.
+        Duration::from(time).as_nanos() as u64
+    })
 }

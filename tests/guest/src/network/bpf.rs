@@ -17,8 +17,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 
+use crate::machine::sockopt;
 use crate::network::topology;
-use crate::traffic::sockopt;
 
 /// Commands of `bpf(2)`, and what they are about; all from `linux/bpf.h`.
 const MAP_CREATE: libc::c_int = 0;

@@ -15,8 +15,8 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
+use crate::machine::sockopt as more_sockopt;
 use crate::network::netns;
-use crate::traffic::sockopt as more_sockopt;
 
 const LONGEST: usize = 4_096;
 /// The time that a receiver waits before it looks at the clock.

@@ -9,13 +9,16 @@
 //!   └────────────────────── order, loss and integrity are of everything ──────────────────────┘
 //! ```
 
+pub(crate) mod command;
 pub(crate) mod datagrams;
+pub(crate) mod hog;
 pub(crate) mod nginx;
 pub(crate) mod outcome;
 pub(crate) mod rig;
-pub(crate) mod sockopt;
+pub(crate) mod scale;
 pub(crate) mod sockperf;
 pub(crate) mod streams;
+pub(crate) mod tcp_counters;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,7 +29,7 @@ use crate::machine::softnet::Softnet;
 use crate::mflow::{self, Mode, Stats};
 use crate::network::topology::Family;
 use crate::traffic::outcome::Outcome;
-use crate::traffic::rig::Scale;
+use crate::traffic::scale::Scale;
 
 /// The time that the first packet, and the split of all flows, may take.
 const START: Duration = Duration::from_secs(20);

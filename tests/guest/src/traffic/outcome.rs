@@ -13,7 +13,7 @@ use mflow_protocol::guest::Measured;
 use serde::Serialize;
 
 use crate::mflow::{Knobs, Mode};
-use crate::traffic::streams::counters::{noise, QUIET};
+use crate::traffic::tcp_counters::{noise, QUIET};
 
 /// The counters of the module that grow when it prefers delivery to order.
 const GIVEN_UP: [&str; 3] = ["deadline_batches", "overflow_batches", "late_pkts"];

@@ -12,46 +12,19 @@ use crate::mflow::{self, Knobs, Mode, Stats};
 use crate::network::topology::{self, Family};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
+use crate::traffic::scale::{Scale, MOST_JOINED_PKTS};
 use crate::traffic::streams::run::Streams;
 use crate::traffic::{Load, Plan};
 
 /// The rate that is offered where nothing may be lost, as a share of the rate that the vanilla stack carries without loss.
 const SHARE: f64 = 0.6;
 const CALIBRATION: u64 = 6_000;
-/// The most datagrams that GRO joins into one packet: the kernel's `UDP_GRO_CNT_MAX`.
-pub(crate) const MOST_JOINED_PKTS: u64 = 64;
 /// Below this rate nothing could be said about a split flow.
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
 /// The time after the end of the traffic for which packets may stay parked: the CPU that delivers them may be away for seconds.
 const SETTLE: Duration = Duration::from_secs(20);
 /// The number of seconds after which a flow whose path queues packets is tried again. Later tries wait for twice as long each.
 const NEXT_TRY_S: u64 = 5;
-
-/// The number of datagrams, or of bytes, that a case sends after its mark.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
-    /// Datagrams in the main case.
-    pub(crate) main: u64,
-    /// Datagrams in every other case.
-    pub(crate) other: u64,
-    /// Bytes of a stream over TCP in the main case of TCP.
-    pub(crate) tcp_main_bytes: u64,
-    /// Bytes of a stream over TCP in every other case.
-    pub(crate) tcp_bytes: u64,
-    /// True if there is not time enough to do everything several times.
-    pub(crate) brief: bool,
-}
-
-impl Scale {
-    /// Returns how often a case does what it otherwise does `usual` times.
-    pub(crate) fn rounds(&self, usual: usize) -> usize {
-        if self.brief {
-            usual.div_ceil(2)
-        } else {
-            usual
-        }
-    }
-}
 
 pub(crate) struct Rig {
     /// True if the module is tested; else the vanilla stack is, with the same traffic.

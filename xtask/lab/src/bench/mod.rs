@@ -5,7 +5,7 @@
 //! Read in this order: [`cases`] and [`hike_cases`] (what is compared), [`boots`] (which case is measured in which boot of the guest),
 //! [`session`] (one boot), [`sender`] (the frames from outside), [`instructions`] (what the plug-in counts), [`windows`] (from windows
 //! to a [`row`]); then [`figure`] (which rows belong together), [`figure_text`] (its grids and remarks), [`overview`] (all in one
-//! grid), [`published`] (where each figure of the papers is), and where these go: [`terminal`], [`plot`], and the results that the
+//! grid), [`published_figures`] (where each figure of the papers is), and where these go: [`terminal`], [`plot`], and the results that the
 //! repository keeps ([`results`]).
 
 pub(crate) mod measurement;
@@ -22,12 +22,12 @@ use anyhow::{bail, ensure, Context as _, Result};
 use clap::builder::PossibleValuesParser;
 
 use crate::sim::predictions::modelled::modelled;
-use measurement::row::{self, Row};
 use suites::cases::Suite;
-use suites::published;
+use tables::published_figures;
 use xtask::kernel::distribution;
 use xtask::results;
 use xtask::results::origin::Origin;
+use xtask::results::row::{self, Row};
 use xtask::step;
 use xtask::vm::{Accel, Hardware};
 
@@ -127,7 +127,10 @@ fn show(options: &Options, rows: &[Row]) -> Result<()> {
         println!("\n{}", modelled.text.trim());
     }
     println!("\nAll figures of the papers");
-    print!("{}", published::grid(rows, modelled.is_some()).text());
+    print!(
+        "{}",
+        published_figures::grid(rows, modelled.is_some()).text()
+    );
     plot::write(rows, modelled.as_ref(), folder)
 }
 
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn rows_that_are_kept_can_be_measured_again() {
-        let cases = suites::cases::all(Suite::Paper);
+        let cases = suites::all(Suite::Paper);
         for row in results::read(xtask::paths::project()).expect("rows") {
             let case = cases.iter().find(|case| case.name == row.case);
             let case = case.unwrap_or_else(|| panic!("no case for {}", row.name()));

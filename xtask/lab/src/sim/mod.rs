@@ -20,13 +20,15 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure, Context as _, Result};
 use serde::Serialize;
 
-use crate::bench::measurement::row::{self, Row};
+use costs::groups::Skipped;
 use costs::settings::Settings;
 use predictions::adaptive::Adaptivity;
+use predictions::check::{Check, Verdict, TOLERANCE};
 use predictions::crowded::Crowded;
 use predictions::paper_figures::{Disorder, Flows};
 use predictions::predict::{Prediction, Question};
-use predictions::validate::{Check, Skipped, Validation, Verdict};
+use predictions::validate::Validation;
+use xtask::results::row::{self, Row};
 
 /// Options of `sim`.
 #[derive(Debug, clap::Args)]
@@ -195,7 +197,7 @@ fn verdict(validation: &Validation) -> ExitCode {
     }
     println!(
         "\nFAILED: off by more than {:.0} %: {}",
-        predictions::validate::TOLERANCE * 100.0,
+        TOLERANCE * 100.0,
         misses.join("; ")
     );
     ExitCode::FAILURE

@@ -9,10 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 use serde_json::Value;
 
+use super::modules::Modules;
 use crate::tools;
 
 /// The folder below which paths from the module's crate root are files.
 const ROOT: &str = "rust";
+
+/// The parts of the module below that folder.
+const PARTS: [&str; 2] = ["algo", "glue"];
 
 /// Folders whose `mod.rs` lists the modules in the order of their imports: each imports from those before it only.
 const ORDERED: &[&str] = &[
@@ -40,35 +44,31 @@ pub(crate) fn check(project: &Path, files: &[PathBuf]) -> Result<()> {
             ));
         }
     }
-    for file in files {
-        let Ok(path) = file.strip_prefix(project.join(ROOT)) else {
-            continue;
-        };
-        let path = path.to_string_lossy();
-        let Some(module) = path.strip_suffix(".rs") else {
-            continue;
-        };
-        let module = module.trim_end_matches("/mod");
-        let below = |folder: &&String| {
-            let folder = folder.strip_prefix("rust/").unwrap_or("-");
-            !project.join(ROOT).join(folder).join("Cargo.toml").exists()
-                && Path::new(module).starts_with(folder)
-        };
-        // Of nested folders the innermost counts, which sorts last.
-        let Some(folder) = picture.keys().rfind(below) else {
-            continue;
-        };
-        let text = fs::read_to_string(file).with_context(|| format!("cannot read {path}"))?;
-        for import in imports(module, &text) {
-            let imported = Path::new(ROOT).join(import.replace("::", "/"));
-            let mut allowed = picture[folder].iter().chain([folder]);
-            if !allowed.any(|allowed| imported.starts_with(allowed)) {
-                bad.push(format!("{path}: {import}"));
-            }
-            for folder in ORDERED {
-                let list = fs::read_to_string(project.join(ROOT).join(folder).join("mod.rs"))?;
-                if !looks_down(&list, folder, module, &import) {
-                    bad.push(format!("{path}: {import} comes later in {folder}/mod.rs"));
+    let root = project.join(ROOT);
+    for part in PARTS {
+        let modules = Modules::read(&root, &root.join(part), files)?;
+        for (module, imports) in modules.paths() {
+            let module = module.join("/");
+            let below = |folder: &&String| {
+                let folder = folder.strip_prefix("rust/").unwrap_or("-");
+                Path::new(&module).starts_with(folder)
+            };
+            // Of nested folders the innermost counts, which sorts last.
+            let Some(folder) = picture.keys().rfind(below) else {
+                continue;
+            };
+            for import in imports {
+                let import = import.join("/");
+                let imported = Path::new(ROOT).join(&import);
+                let mut allowed = picture[folder].iter().chain([folder]);
+                if !allowed.any(|allowed| imported.starts_with(allowed)) {
+                    bad.push(format!("{module}: {import}"));
+                }
+                for folder in ORDERED {
+                    let list = fs::read_to_string(root.join(folder).join("mod.rs"))?;
+                    if !looks_down(&list, folder, &module, &import) {
+                        bad.push(format!("{module}: {import} comes later in {folder}/mod.rs"));
+                    }
                 }
             }
         }
@@ -135,66 +135,13 @@ fn looks_down(list: &str, folder: &str, module: &str, import: &str) -> bool {
         let line = format!("pub mod {};", name.to_string_lossy());
         list.lines().position(|one| one == line)
     };
-    let ends = place(module).zip(place(&import.replace("::", "/")));
+    let ends = place(module).zip(place(import));
     ends.is_none_or(|(own, other)| other <= own)
-}
-
-/// Returns the paths from the crate's root that the code of `module` (such as `glue/lane`) names.
-fn imports(module: &str, text: &str) -> BTreeSet<String> {
-    let lines = text.lines();
-    let code: Vec<&str> = lines
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect();
-    let code = code.join("\n");
-    let parent = module.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let parent = format!("{}::", parent.replace('/', "::"));
-    let mut all = BTreeSet::new();
-    for (start, root) in [("crate::", ""), ("super::", &parent)] {
-        let trees = code.split(start).skip(1);
-        all.extend(trees.flat_map(expand).map(|path| format!("{root}{path}")));
-    }
-    all
-}
-
-/// Returns the paths of a use tree: `a::{b, c::d}` is `a::b` and `a::c::d`.
-fn expand(tree: &str) -> Vec<String> {
-    let end = tree
-        .find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':')
-        .unwrap_or(tree.len());
-    let (path, rest) = tree.split_at(end);
-    let Some(inner) = rest.strip_prefix('{') else {
-        return vec![path.trim_end_matches(':').to_owned()];
-    };
-    let depth_of = |c| i32::from(c == '{') - i32::from(c == '}');
-    let mut depth = 1;
-    let close = inner.find(|c| {
-        depth += depth_of(c);
-        depth == 0
-    });
-    let mut depth = 0;
-    inner[..close.unwrap_or(inner.len())]
-        .split(|c| {
-            depth += depth_of(c);
-            depth == 0 && c == ','
-        })
-        .map(str::trim)
-        .filter(|branch| !branch.is_empty())
-        .flat_map(expand)
-        .map(|branch| format!("{path}{branch}"))
-        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn use_trees_become_paths() {
-        let text = "// use super::no;\nuse super::{\n    a::{self, B},\n    c,\n};\nlet x = crate::glue::d::E::new();\n";
-        let expected = ["glue::a::B", "glue::a::self", "glue::c", "glue::d::E::new"];
-        assert_eq!(Vec::from_iter(imports("glue/x", text)), expected);
-        assert_eq!(expand("ffi;"), ["ffi"]);
-    }
 
     #[test]
     fn the_picture_is_read() {
@@ -210,9 +157,9 @@ mod tests {
     #[test]
     fn later_modules_are_not_imported() {
         let list = "pub mod a;\n\npub mod b;\n";
-        assert!(looks_down(list, "glue", "glue/b", "glue::a::X"));
-        assert!(!looks_down(list, "glue", "glue/a/inner", "glue::b"));
-        assert!(looks_down(list, "glue", "glue/a", "algo::b"));
-        assert!(looks_down(list, "glue", "gluex/a", "glue::b"));
+        assert!(looks_down(list, "glue", "glue/b", "glue/a/X"));
+        assert!(!looks_down(list, "glue", "glue/a/inner", "glue/b"));
+        assert!(looks_down(list, "glue", "glue/a", "algo/b"));
+        assert!(looks_down(list, "glue", "gluex/a", "glue/b"));
     }
 }

@@ -10,9 +10,9 @@ use super::{BehaviourId, Class, Hike};
 use crate::config::chain::Chain;
 use crate::config::destination::Destination;
 use crate::config::lanes::Lanes;
-use crate::instance::loader::or_full;
+use crate::layout::{self, Address};
 use crate::limits::CLASSES;
-use crate::tables::layout::{self, Address};
+use crate::maps::or_full;
 
 /// A class, and the behaviour of the local SIDs that it is for.
 #[derive(Clone, Copy)]

@@ -10,9 +10,9 @@ use anyhow::{ensure, Result};
 use super::{Class, Entry, Hike};
 use crate::config::destination::Destination;
 use crate::config::exact_flow::ExactFlow;
-use crate::instance::loader::{is_not_there, or_full};
+use crate::layout::{self, Address};
 use crate::limits::CLASSES;
-use crate::tables::layout::{self, Address};
+use crate::maps::{is_not_there, or_full};
 
 /// The flows that have a class of their own, and the number of flows of both kinds to each destination.
 #[derive(Default)]

@@ -11,8 +11,8 @@ use anyhow::Result;
 use aya::maps::{Array, MapData};
 
 use crate::config::destination::Destination;
-use crate::instance::loader::open;
-use crate::tables::layout::{self, Address};
+use crate::layout::{self, Address};
+use crate::maps::open;
 
 /// The lengths of an instance's classes.
 pub(super) struct Lengths {

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use mflow_algo::algo::knobs::cpulist::{
     CpuListError,
     CpuListErrorKind::{self, Range, Syntax},
-    CpuSet, MAX_CPUS,
+    CpuSet,
 };
+use mflow_algo::algo::limits::MAX_CPUS;
 use proptest::prelude::*;
 
 use crate::common::cases;

@@ -9,7 +9,7 @@ use mflow_algo::algo::knobs::{
     KnobError::{self, Range, Syntax},
     KnobSpec, Knobs, Limits, Mode, DEVICES_ALLOWED, DEVICE_NAME_SIZE, KNOBS,
 };
-use mflow_algo::algo::lanes::lane_set::MAX_LANES;
+use mflow_algo::algo::limits::MAX_LANES;
 use proptest::prelude::*;
 
 use crate::common::cases;

@@ -3,7 +3,7 @@
 //! GRO is tried now and then, and used where it joins packets.
 
 use mflow_algo::algo::lanes::gro_trial::GroTrial;
-use mflow_algo::algo::tag::MAX_SLOTS;
+use mflow_algo::algo::limits::MAX_SLOTS;
 use proptest::prelude::*;
 
 /// Carries batches of a slot; GRO joins packets if `joins`. Returns how many packets went past it.

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::thread;
 
-use mflow_algo::algo::lanes::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::lanes::queue::chain::{Chain, ParkedChains};
 use mflow_algo::algo::lanes::queue::ring::{Item, Producer, RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::lanes::queue::Packet;
+use mflow_algo::algo::limits::MAX_BATCH_PKTS;
 use mflow_algo::algo::merge::lane_run::Collector;
 use mflow_algo::algo::parked_amount::Amount;
 use mflow_algo::algo::tag::{Tag, TagKind};

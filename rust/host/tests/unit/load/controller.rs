@@ -2,12 +2,12 @@
 
 //! The load controller, rule by rule, with cores that do as much as they can of what flows offer.
 
-use mflow_algo::algo::lanes::lane_set::MAX_LANES;
-use mflow_algo::algo::load::controller::{Controller, FlowCount, Targets, MAX_SAMPLED};
+use mflow_algo::algo::limits::{MAX_LANES, MAX_SAMPLED, MAX_SLOTS};
+use mflow_algo::algo::load::controller::Controller;
 use mflow_algo::algo::load::core_load::CpuTimes;
 use mflow_algo::algo::load::flow_orders::{Order, Orders};
+use mflow_algo::algo::load::flow_plan::{FlowCount, Targets};
 use mflow_algo::algo::load::FULL;
-use mflow_algo::algo::tag::MAX_SLOTS;
 use proptest::prelude::*;
 
 const PERIOD_US: u64 = 10_000;

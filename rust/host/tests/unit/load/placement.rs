@@ -4,7 +4,7 @@
 
 use mflow_algo::algo::knobs::cpulist::CpuSet;
 use mflow_algo::algo::knobs::Layout;
-use mflow_algo::algo::lanes::lane_set::MAX_LANES;
+use mflow_algo::algo::limits::MAX_LANES;
 use mflow_algo::algo::placement::change_limit::{ChangeLimit, CHANGE_LOOKS, MOST_CHANGES};
 use mflow_algo::algo::placement::occupancy::{
     is_at_home, mean_use, Occupancy, FREE_LOOKS, TAKEN_LOOKS,

@@ -2,12 +2,10 @@
 
 //! The CPU times that the controller is given, and the CPUs that they are of.
 
-use mflow_algo::algo::lanes::lane_set::MAX_LANES;
-use mflow_algo::algo::load::controller::MAX_NICS;
+use mflow_algo::algo::limits::{MAX_LANES, MAX_NICS, MAX_SLOTS};
 use mflow_algo::algo::load::core_load::CpuTimes;
 use mflow_algo::algo::load::flow_orders::Orders;
 use mflow_algo::algo::load::sampler::{CpuClocks, Sampler, SplitFlow, SAMPLE_PERIOD_MS};
-use mflow_algo::algo::tag::MAX_SLOTS;
 
 const PERIOD_US: u64 = SAMPLE_PERIOD_MS as u64 * 1_000;
 const KNOBS: (u32, u32) = (85, 256);

@@ -2,15 +2,15 @@
 
 //! The file `flows`: its lines, and what becomes of those for which there is no room.
 
-use mflow_algo::algo::flow::hint::Hint;
-use mflow_algo::algo::flow::table::FLOW_PLACES;
-use mflow_algo::algo::flow::work_counts::Work;
 use mflow_algo::algo::headers::flow_key::IPPROTO_TCP;
+use mflow_algo::algo::headers::flow_name::{FlowName, WireName};
+use mflow_algo::algo::headers::hint::Hint;
 use mflow_algo::algo::knobs::cpulist::CpuSet;
-use mflow_algo::algo::lanes::lane_set::MAX_LANES;
+use mflow_algo::algo::limits::FLOW_PLACES;
+use mflow_algo::algo::limits::MAX_LANES;
 use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
 use mflow_algo::algo::report::flow_list::{FlowList, MOST_LINE_BYTES};
-use mflow_algo::algo::report::flow_name::{FlowName, WireName};
+use mflow_algo::algo::report::flow_report::Work;
 use mflow_algo::algo::report::flow_report::{
     FlowBoard, FlowLine, FlowNews, FlowNow, FlowReport, Found, Rate, Standing,
 };

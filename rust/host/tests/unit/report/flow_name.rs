@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use mflow_algo::algo::headers::flow_key::{ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP};
-use mflow_algo::algo::report::flow_name::WireName;
+use mflow_algo::algo::headers::flow_name::WireName;
 use proptest::prelude::*;
 
 use crate::common::cases;

@@ -13,10 +13,10 @@ use mflow_hike::{
     Hike, Hook, Lanes, Marking, Monitor, Path, Route, Rule,
 };
 use mflow_protocol::bench::{self as protocol, Packets, Router};
-use mflow_protocol::network::{mac_bytes, WIRE_MTU};
+use mflow_protocol::network::WIRE_MTU;
 use nix::net::if_::if_nametoindex;
 
-use super::packets::{destination, outer_bytes, sids, Traffic, DST_V4, SRC_V6};
+use super::packets::{address, destination, outer_bytes, sids, Traffic, DST_V4, SRC_V6};
 use super::{Passed, OUT};
 use crate::hike;
 use crate::network::topology::{self, FEED};
@@ -393,9 +393,4 @@ fn kernel_encaps(traffic: &Traffic, count: u16) -> Result<()> {
         )?;
     }
     topology::ip(None, &routes)
-}
-
-/// Reads an Ethernet address.
-pub(super) fn address(text: &str) -> Result<[u8; 6]> {
-    mac_bytes(text).with_context(|| format!("no hardware address: {text:?}"))
 }

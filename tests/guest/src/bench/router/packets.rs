@@ -8,9 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use anyhow::{ensure, Context as _, Result};
 use etherparse::PacketBuilder;
 use mflow_protocol::bench::{Copies, Packets, PORT};
-use mflow_protocol::network::CLIENT_HOST_MAC;
-
-use super::forwarder::address;
+use mflow_protocol::network::{mac_bytes, CLIENT_HOST_MAC};
 
 const SRC_V4: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub(super) const DST_V4: Ipv4Addr = Ipv4Addr::new(10, 9, 4, 2);
@@ -159,4 +157,9 @@ mod tests {
         let length = u16::from_be_bytes([ip[4], ip[5]]);
         assert_eq!(usize::from(length), ip.len() - 40);
     }
+}
+
+/// Reads an Ethernet address.
+pub(super) fn address(text: &str) -> Result<[u8; 6]> {
+    mac_bytes(text).with_context(|| format!("no hardware address: {text:?}"))
 }

@@ -15,6 +15,7 @@ use mflow_protocol::network::VXLAN_PORT;
 
 use crate::cases::operation::devices::MIXED_PKTS;
 use crate::cases::{Case, Run};
+use crate::machine::sockopt;
 use crate::machine::{command, cpu};
 use crate::mflow::{self, Knobs};
 use crate::network::bpf::{Xdp, XdpMode};
@@ -23,7 +24,6 @@ use crate::network::{netns, nft, topology};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::sockopt;
 use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load};
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::mode::{knobs, plan, STAGES};
+use super::mode::{knobs, plan};
+use crate::cases::STAGES;
 use crate::cases::{Case, Run};
-use crate::machine::hog::Hog;
 use crate::machine::{cpu, interrupts};
 use crate::mflow::{Knobs, Mode};
 use crate::network::topology;
 use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
 use crate::traffic::{Live, Load as _};

@@ -10,12 +10,12 @@ use nix::errno::Errno;
 
 use crate::cases::operation::devices::MIXED_PKTS;
 use crate::cases::operation::knobs::refuses;
-use crate::cases::{Case, Run};
-use crate::machine::hog::Hog;
+use crate::cases::{Case, Run, STAGES};
 use crate::machine::{command, cpu};
 use crate::mflow::{self, Knobs, Mode, Stats};
 use crate::network::topology::{self, CONTAINER};
 use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
 use crate::traffic::streams::run::Streams;
@@ -23,8 +23,6 @@ use crate::traffic::{Live, Load, Plan};
 
 const DEV: &str = Mode::FalconDev.name();
 const FUNC: &str = Mode::FalconFunc.name();
-/// The counters of each stage's packets. With as many CPUs as stages, each stage of a flow has a CPU of its own.
-pub(crate) const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
 const PAUSE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 4;
 /// The time that stages may take to begin.

@@ -15,8 +15,8 @@ use crate::network::topology::{self, CLIENT};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::streams::counters::Counters;
 use crate::traffic::streams::run::Streams;
+use crate::traffic::tcp_counters::Counters;
 use crate::traffic::{Live as _, Load as _};
 
 /// Something that a wire does to packets, and what must show it.

@@ -4,7 +4,7 @@
 //! any more.
 
 use crate::cases::{Case, Run};
-use crate::machine::kmemleak;
+use crate::kmemleak;
 
 pub(crate) fn cases() -> Vec<Case> {
     let case = Case::of_module(

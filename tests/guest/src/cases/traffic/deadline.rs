@@ -9,9 +9,9 @@ use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
 use crate::machine::cpu;
-use crate::machine::hog::Hog;
 use crate::mflow::{Knobs, Stats};
 use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
 use crate::traffic::streams::run::Streams;

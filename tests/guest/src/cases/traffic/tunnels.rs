@@ -6,7 +6,7 @@ use anyhow::{ensure, Result};
 use mflow_protocol::network::CONTAINER_MAC;
 
 use super::gro;
-use crate::cases::lanes::mode::STAGES;
+use crate::cases::STAGES;
 use crate::cases::{Case, Run};
 use crate::mflow::{Knobs, Mode};
 use crate::network::nft;

@@ -13,9 +13,9 @@ use mflow_hike::{Direction, Engine, Flow, Hike, Hook};
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::frames;
+use super::packet::Leaving;
 use super::programs::Model;
-use super::tcx::Leaving;
-use crate::hike::tables::test_runs::{action_of, draw_leaving, is_sent, TestRuns};
+use crate::hike::model::test_runs::{action_of, draw_leaving, is_sent, TestRuns};
 
 /// Frames between two looks at all counters, which take as long as some hundred frames: a power of ten.
 const GROUP: u64 = 10_000;

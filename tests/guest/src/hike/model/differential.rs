@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{ensure, Result};
+use mflow_hike::config::manifest;
+use mflow_hike::config::manifest::Program;
 use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
-use mflow_hike::instance::manifest;
-use mflow_hike::instance::manifest::Program;
 use mflow_hike::{
     Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Hook, Lanes,
     Marking, Monitor, Path, Route, Rule,
@@ -25,8 +25,8 @@ use super::fuzz_network::{
     self, CLOSED, CLOSED_MAC, MAIN_TABLE, MTU, NAMESPACE, OTHER_TABLE, PORT, PORT_MAC, TABLE_MAC,
 };
 use super::programs::{self, Colour, Model};
+use crate::hike::model::test_runs::{occurs, TestRuns};
 use crate::hike::peers::local_sids;
-use crate::hike::tables::test_runs::{occurs, TestRuns};
 use crate::hike::{instance_at, Case, Scale};
 use crate::network::netns;
 

@@ -5,7 +5,7 @@
 use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel};
 use mflow_hike::Path;
 
-use super::programs::{Packet, IPV6, TCP, UDP};
+use super::packet::{Packet, IPV6, TCP, UDP};
 
 impl Packet {
     pub(crate) fn encapsulate(&mut self, path: &Path) -> Result<(), &'static str> {

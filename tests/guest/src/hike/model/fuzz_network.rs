@@ -4,7 +4,8 @@
 
 use anyhow::{Context as _, Result};
 
-use super::programs::{Hop, Model, Prefix};
+use super::packet::Hop;
+use super::programs::{Model, Prefix};
 use crate::network::topology;
 
 pub(crate) const NAMESPACE: &str = "fuzz";

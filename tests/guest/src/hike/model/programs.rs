@@ -9,28 +9,12 @@ use std::rc::Rc;
 
 use mflow_hike::{Behaviour, Direction, ExactFlow, Lanes, Path, Rule};
 
-use super::tcx::{Leaving, Segments};
+use super::packet::{Hop, Leaving, Packet, Segments, IPV4, IPV6, TCP, UDP};
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
-pub(crate) const IPV4: u16 = 0x0800;
-pub(crate) const IPV6: u16 = 0x86dd;
-pub(crate) const UDP: u8 = 17;
-pub(crate) const TCP: u8 = 6;
 const SCTP: u8 = 132;
 /// The room that drivers leave in front of a frame, less the part that the kernel keeps there.
 const HEADROOM: usize = 256 - 40;
-
-/// The next hop of packets of a prefix.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hop {
-    pub(crate) source: [u8; 6],
-    /// `None`: not known yet.
-    pub(crate) destination: Option<[u8; 6]>,
-    pub(crate) mtu: usize,
-    pub(crate) is_port: bool,
-    /// False: an address of the host's own, or of all hosts of a link.
-    pub(crate) forwards: bool,
-}
 
 /// A monitored flow: its colour is this bit of the traffic class, or (0) the L bit of the option; its packets are coloured so.
 #[derive(Clone, Copy, Debug)]
@@ -71,21 +55,6 @@ pub(crate) struct Model {
     /// The number of packets that were counted, by flow and colour.
     pub(crate) counted: BTreeMap<(Direction, Ipv6Addr, Vec<Ipv6Addr>, bool), u64>,
     pub(crate) reasons: BTreeMap<&'static str, u64>,
-}
-
-/// A frame on its way through a chain.
-#[derive(Clone)]
-pub(crate) struct Packet {
-    pub(crate) frame: Vec<u8>,
-    pub(crate) ip_at: usize,
-    pub(crate) headroom: usize,
-    /// The metadata that the chain leaves in front of the frame.
-    pub(crate) metadata: Vec<u8>,
-    /// `None`: it was received.
-    pub(crate) leaving: Option<Leaving>,
-    pub(crate) segments: Segments,
-    /// True if the packet leaves by the device that it is at.
-    pub(crate) stays: bool,
 }
 
 /// The result of the model for a frame.
@@ -186,7 +155,7 @@ impl Model {
 }
 
 impl Packet {
-    /// Leaves a hint to mflow in front of the frame, where there is room: its layout is that of rust/algo/flow/hint.rs.
+    /// Leaves a hint to mflow in front of the frame, where there is room: its layout is that of rust/algo/headers/hint.rs.
     fn ask(&mut self, lanes: Option<Lanes>) {
         let word = match lanes {
             None => return,

@@ -7,7 +7,8 @@ use std::ops::RangeInclusive;
 
 use mflow_hike::{Action, Destination, Rule};
 
-use super::programs::{matches, Packet};
+use super::packet::Packet;
+use super::programs::matches;
 
 /// TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];

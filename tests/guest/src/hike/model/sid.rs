@@ -7,7 +7,8 @@ use std::net::Ipv6Addr;
 
 use mflow_hike::{Behaviour, Flavours};
 
-use super::programs::{route_to, Hop, Packet, Prefix, IPV4, IPV6};
+use super::packet::{Hop, Packet, IPV4, IPV6};
+use super::programs::{route_to, Prefix};
 
 const IPV6_BYTES: usize = 40;
 const INSIDE_V4: u8 = 4;

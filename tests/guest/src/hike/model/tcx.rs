@@ -2,30 +2,11 @@
 
 //! The model of what is different where packets leave: at tcx, egress.
 
-use super::programs::{Hop, Packet, TCP, UDP};
+use super::packet::{Hop, Packet, Segments, TCP, UDP};
 
 /// The longest that an IPv4 header can say; an IPv6 header says it of what is behind.
 const MOST_BYTES: usize = 0xffff;
 const ETHERNET_BYTES: usize = 14;
-
-/// The kernel's knowledge of a packet that leaves, beside the packet's bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Leaving {
-    /// The Ethernet address of the device that it leaves by; `None`: the loopback device.
-    pub(crate) device: Option<[u8; 6]>,
-    /// The payload of the segments that it is to be cut into; 0: it is not cut.
-    pub(crate) gso_size: u16,
-    /// The number of these segments; 0: nobody has counted them.
-    pub(crate) gso_segs: u16,
-}
-
-/// The segments that a packet becomes on the wire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Segments {
-    pub(crate) count: u64,
-    /// The length of the longest; `None`: that of the packet, or not known.
-    pub(crate) longest: Option<usize>,
-}
 
 impl Packet {
     /// Finds out what it becomes on the wire: only of TCP and UDP right behind the IP header is that known to the byte.

@@ -16,9 +16,9 @@ use anyhow::{ensure, Context as _, Result};
 use aya::programs::{loaded_programs, TestRun, TestRunOptions, TestRunResult, Xdp};
 use aya_obj::generated::bpf_prog_type::{BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP};
 use aya_obj::programs::XdpAttachType;
+use mflow_hike::config::manifest;
+use mflow_hike::config::manifest::Program;
 use mflow_hike::config::path::FlowLabel;
-use mflow_hike::instance::manifest;
-use mflow_hike::instance::manifest::Program;
 use mflow_hike::{
     Action, Behaviour, Class, Destination, Engine, Flavours, Hike, Hook, Path, PathId, Rule,
 };

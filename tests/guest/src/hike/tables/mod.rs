@@ -6,4 +6,3 @@ pub(crate) mod access_list;
 pub(crate) mod classes;
 pub(crate) mod full;
 pub(crate) mod refusals;
-pub(crate) mod test_runs;

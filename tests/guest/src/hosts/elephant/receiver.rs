@@ -25,9 +25,9 @@ use nix::sys::time::TimeSpec;
 use nix::time::{clock_gettime, ClockId};
 
 use crate::machine::cpu_absence::NoRoom;
+use crate::machine::sockopt as more_sockopt;
 use crate::machine::{cpu, threads};
 use crate::traffic::datagrams::ledger::Ledger;
-use crate::traffic::sockopt as more_sockopt;
 
 const BATCH: usize = 64;
 const POLL_MS: u16 = 20;

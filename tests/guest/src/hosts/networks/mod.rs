@@ -26,8 +26,9 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Takes away what cases leave behind on the host, and what the network is built of cannot be there beside.
-pub(super) fn clear() {
+pub(super) fn clear() -> Result<()> {
     openvswitch::clear();
+    Ok(())
 }
 
 #[derive(Debug)]

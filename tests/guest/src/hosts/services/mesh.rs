@@ -9,7 +9,7 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::conntrack_ports::Tracked;
 use super::dialogue::{self, Answers, Dialogues, DIALOGUES};
-use super::mesh_rules;
+use super::mesh_rules::{self, Interception, INBOUND, USER};
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::{unspecified, Elephant};
 use crate::hosts::firewalls::iptables_counters::{self, Counts};
@@ -20,21 +20,11 @@ use crate::machine::{cpu, proc_net};
 use crate::network::netns;
 use crate::network::topology::{self, Family, CONTAINER};
 
-/// The proxy's port for incoming connections, and the user it runs as.
-pub(super) const INBOUND: u16 = 15_006;
-pub(super) const USER: u32 = 1_337;
 /// The application's port.
 const WEB: u16 = 8_080;
 const CONFIGURATION: &str = "/tmp/sidecar.cfg";
 /// Other ports than those of clients: a connection with the client's address must not look like one of the client's own.
 const PORTS: &str = "20000 30000";
-
-/// The way in which a sidecar gets connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interception {
-    Redirect,
-    Tproxy,
-}
 
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, interception, inner, rules| {

@@ -5,13 +5,22 @@
 
 use anyhow::Result;
 
-use super::mesh::{Interception, INBOUND, USER};
 use crate::network::topology::{self, Family, CONTAINER};
 use crate::network::{iptables, netns};
 
+/// The proxy's port for incoming connections, and the user it runs as.
+pub(super) const INBOUND: u16 = 15_006;
+pub(super) const USER: u32 = 1_337;
 /// The mark of what is for the proxy, and the table of routes that such packets have.
 const MARK: u32 = 1_337;
 const TABLE: u32 = 133;
+
+/// The way in which a sidecar gets connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interception {
+    Redirect,
+    Tproxy,
+}
 
 /// Writes the rules, addresses and routes of a pod.
 pub(super) fn set_up(interception: Interception, inner: Family) -> Result<()> {

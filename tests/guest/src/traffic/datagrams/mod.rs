@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Numbered datagrams over UDP: a client that sends them ([`sender`]), an application that reads them ([`receiver`]),
-//! the record of what arrived ([`ledger`]), one run of both ends ([`run`]), and the command for it ([`command`]).
+//! the record of what arrived ([`ledger`]), and one run of both ends ([`run`]).
 
 pub(crate) mod aggregate;
-pub(crate) mod command;
 pub(crate) mod ledger;
 pub(crate) mod receiver;
 pub(crate) mod run;

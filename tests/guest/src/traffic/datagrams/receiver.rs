@@ -21,13 +21,13 @@ use nix::sys::time::TimeSpec;
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{gettid, Pid};
 
+use crate::machine::clock::now_ns;
 use crate::machine::{cpu, threads};
 use crate::network::{netns, topology};
 use crate::traffic::datagrams::aggregate;
 use crate::traffic::datagrams::ledger::Ledger;
-use crate::traffic::datagrams::sender::now_ns;
 use crate::traffic::outcome::Outcome;
-use crate::traffic::rig::MOST_JOINED_PKTS;
+use crate::traffic::scale::MOST_JOINED_PKTS;
 use mflow_protocol::datagram::{self, Head};
 
 const BATCH: usize = 64;

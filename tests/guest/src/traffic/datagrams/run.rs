@@ -10,11 +10,12 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::MIN_BYTES;
 
 use super::receiver::{Received, Receiver};
-use super::sender::{now_ns, SendOrder, Sender};
+use super::sender::{SendOrder, Sender};
 use crate::drops::Drops;
+use crate::machine::clock::now_ns;
 use crate::mflow;
 use crate::traffic::outcome::Outcome;
-use crate::traffic::rig::Scale;
+use crate::traffic::scale::Scale;
 use crate::traffic::{Live, Load, Mark, Plan, LOOK, STUCK};
 
 /// The first port the container listens on.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::sys::socket::{sendmmsg, ControlMessage, MsgFlags, MultiHeaders};
-use nix::time::{clock_gettime, ClockId};
 
+use crate::machine::clock::now_ns;
 use crate::machine::{cpu, threads};
 use crate::network::{netns, topology};
 use mflow_protocol::datagram::{self, Head, Pattern};
@@ -110,13 +110,6 @@ impl Sender {
         let sent = self.shared.sent.iter();
         Ok(sent.map(|flow| flow.load(Ordering::Relaxed)).collect())
     }
-}
-
-pub(crate) fn now_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
-        // CAST: the time since boot is positive and ends in 584 years.
-        Duration::from(time).as_nanos() as u64
-    })
 }
 
 fn send(namespace: &str, order: &SendOrder, shared: &Shared) -> Result<()> {

@@ -4,7 +4,6 @@
 //! it ([`writers`]), applications that read it in every way there is ([`read_style`]), and one run of both ([`run`]).
 
 pub(crate) mod connection;
-pub(crate) mod counters;
 pub(crate) mod pattern;
 pub(crate) mod read_style;
 pub(crate) mod readers;

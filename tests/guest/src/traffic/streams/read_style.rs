@@ -21,9 +21,9 @@ use super::syscalls::Ring;
 use super::tls;
 use super::verifier::{Pieces, Verifier};
 use super::writers::WriteStyle;
+use crate::machine::sockopt;
 use crate::machine::threads;
 use crate::network::bpf::{Sockmap, SockmapPrograms};
-use crate::traffic::sockopt;
 
 const BUFFER_BYTES: usize = 64 << 10;
 const PIPE_BYTES: usize = 64 << 10;

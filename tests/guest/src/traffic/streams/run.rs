@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use anyhow::{ensure, Result};
 
-use super::counters::{noise, Counters};
 use super::read_style::ReadStyle;
 use super::readers::Readers;
 use super::verifier::ReadProgress;
@@ -16,7 +15,8 @@ use super::writers::{WriteStyle, Writers};
 use crate::mflow;
 use crate::network::topology;
 use crate::traffic::outcome::Outcome;
-use crate::traffic::rig::Scale;
+use crate::traffic::scale::Scale;
+use crate::traffic::tcp_counters::{noise, Counters};
 use crate::traffic::{Live, Load, Mark, Plan};
 
 pub(crate) const PORT: u16 = 5101;

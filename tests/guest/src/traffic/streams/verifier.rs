@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use anyhow::{bail, ensure, Result};
 
 use super::pattern;
-use crate::traffic::datagrams::sender::now_ns;
+use crate::machine::clock::now_ns;
 
 #[derive(Debug, Default)]
 pub(crate) struct ReadProgress {

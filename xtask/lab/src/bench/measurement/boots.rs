@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 use anyhow::{bail, Result};
 use mflow_protocol::bench as protocol;
 
-use super::row::{self, Row};
 use super::session::{Boots, Death, Outcome, Session};
 use super::{plugin, windows};
-use crate::bench::suites::cases::{self, Case, Mode, StackChoice, Suite};
+use crate::bench::suites;
+use crate::bench::suites::cases::{Case, Mode, StackChoice, Suite};
 use crate::bench::Options;
 use xtask::kernel::Flavor;
 use xtask::results::origin::Origin;
+use xtask::results::row::{self, Row};
 use xtask::step;
 
 /// After more crashes of the emulator than this, the benchmark gives up.
@@ -55,7 +56,7 @@ struct Progress<'a> {
 
 /// Measures all that was asked for; `save` gets all rows so far whenever there is another.
 pub(crate) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Result<Measured> {
-    let cases = cases::all(options.suite);
+    let cases = suites::all(options.suite);
     let Plan { rows, boots } = plan(options, &cases)?;
     let mut progress = Progress {
         options,
@@ -202,7 +203,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     if rows.is_empty() {
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         let filter = options.case.as_deref().unwrap_or_default();
-        if options.suite == Suite::Quick && matches(&cases::all(Suite::Paper), filter) {
+        if options.suite == Suite::Quick && matches(&suites::all(Suite::Paper), filter) {
             bail!("no case of this suite matches {filter:?}; try: --suite paper");
         }
         bail!(
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_filter_chooses_modes_and_no_match_is_one_sentence() {
-        let cases = cases::all(Suite::Quick);
+        let cases = suites::all(Suite::Quick);
         let chosen = options(&["--case", "udp-16/mflow"]);
         let plan = plan(&chosen, &cases).expect("a plan");
         assert!(plan.rows.iter().all(Option::is_none));
@@ -282,7 +283,7 @@ mod tests {
 
     #[test]
     fn small_differences_are_measured_in_several_boots() {
-        let cases = cases::all(Suite::Quick);
+        let cases = suites::all(Suite::Quick);
         let plan =
             plan(&options(&["--case", "overhead", "--windows", "4"]), &cases).expect("a plan");
         assert_eq!(plan.boots.len(), 8);
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_has_a_row_that_says_so() {
-        let cases = cases::all(Suite::Paper);
+        let cases = suites::all(Suite::Paper);
         let plan = plan(&options(&["--suite", "paper"]), &cases).expect("a plan");
         let places = plan.boots.iter().flat_map(|(_, tasks)| tasks);
         let measured = places.map(|task| task.place).collect::<BTreeSet<_>>().len();

@@ -2,8 +2,8 @@
 
 //! Rows for tests. Every number in this file is made up: nothing here has been measured.
 
-use super::row::{Core, Events, Function, Instructions, Latency, Row};
 use crate::bench::suites::paper;
+use xtask::results::row::{Core, Events, Function, Instructions, Latency, Row};
 
 /// Returns rows of every figure, with everything that may be missing missing somewhere.
 pub(crate) fn rows() -> Vec<Row> {

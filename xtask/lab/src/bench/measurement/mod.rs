@@ -3,13 +3,9 @@
 //! From a boot of a guest ([`boots`], [`session`]) to a row of the result ([`windows`], [`row`]).
 
 pub(crate) mod boots;
-pub(crate) mod cores;
-pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub(crate) mod instructions;
 pub(crate) mod plugin;
 pub(crate) mod session;
 pub(crate) mod windows;
-
-pub(crate) use xtask::results::row;

@@ -6,11 +6,11 @@ use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{self as protocol, Build, Load, Server, Stack, Transport};
 use mflow_protocol::cpus;
 
-use super::row::{Core, Events, Function, Instructions, Latency, Row};
 use super::session::{Measured, Outcome};
 use crate::bench::suites::cases::{Case, Mode, Suite};
 use crate::bench::suites::paper;
 use crate::bench::tables::notes;
+use xtask::results::row::{Core, Events, Function, Instructions, Latency, Row};
 
 /// Functions listed for each core.
 const TOP: usize = 400;
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::bench::measurement::instructions::Counts;
-    use crate::bench::suites::cases;
+    use crate::bench::suites;
 
     /// Returns a window in which the NIC core spent `nic` instructions and the application `app`.
     fn window(nic: u64, app: u64, packets: u64, delivered: u64) -> Measured {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn summed_up(case: &str, windows: Vec<Measured>, end: End) -> Row {
-        let cases = cases::all(Suite::Paper);
+        let cases = suites::all(Suite::Paper);
         let case = cases.iter().find(|known| known.name == case);
         let case = case.expect("a case");
         let mode = &case.modes[1];
@@ -315,7 +315,7 @@ mod tests {
             measured("enc+mon+fw", 3000.0),
             measured("mon+kernel-end", 10_000.0),
         ];
-        crate::bench::measurement::row::compare(&mut rows);
+        xtask::results::row::compare(&mut rows);
         let speedups: Vec<_> = rows.iter().map(|row| row.speedup_vs_vanilla).collect();
         assert_eq!(speedups, [1.0, 1.0, 1.0, 2.0, 2.0, 0.5].map(Some));
     }

@@ -8,8 +8,8 @@ use plotters::style::text_anchor::VPos;
 
 use super::canvas::{self, Area, Axes, Chart, COLOURS, INK, LEGEND};
 use super::Picture;
-use crate::bench::measurement::row::{Core, Instructions, Row};
 use crate::bench::tables::figure::{label, Case};
+use xtask::results::row::{Core, Instructions, Row};
 
 /// Width of a bar, and of the gap between two modes, in pixels.
 const BAR: u32 = 30;

@@ -8,9 +8,9 @@ use plotters::style::text_anchor::VPos;
 
 use super::canvas::{self, Axes, COLOURS, LEGEND};
 use super::Picture;
-use crate::bench::measurement::events::{sums, KINDS};
-use crate::bench::measurement::row::Row;
+use crate::bench::tables::events::{sums, KINDS};
 use crate::bench::tables::figure::{label, Case};
+use xtask::results::row::Row;
 
 /// Width of a bar, in pixels.
 const BAR: u32 = 22;

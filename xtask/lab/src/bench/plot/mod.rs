@@ -14,9 +14,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::bench::measurement::row::Row;
-use crate::bench::tables::figure::{group, Figure, Kind};
+use crate::bench::suites::kind::Kind;
+use crate::bench::tables::figure::{group, Figure};
 use crate::sim::predictions::modelled::Modelled;
+use xtask::results::row::Row;
 
 struct Picture {
     name: String,

@@ -9,8 +9,8 @@ use plotters::prelude::*;
 
 use super::canvas::{self, Axes, COLOURS, LEGEND};
 use super::Picture;
-use crate::bench::measurement::row::Row;
 use crate::bench::tables::figure::{label, Figure};
+use xtask::results::row::Row;
 
 /// Draws the figure; `None` when no case has a batch size and packets.
 pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {

@@ -9,8 +9,8 @@ use plotters::style::text_anchor::VPos;
 
 use super::canvas::{self, Axes, COLOURS, HEIGHT, INK, LEGEND};
 use super::Picture;
-use crate::bench::measurement::row::Row;
 use crate::bench::tables::figure::{label, Figure};
+use xtask::results::row::Row;
 
 /// Width of a bar, in pixels.
 const BAR: u32 = 34;

@@ -7,8 +7,6 @@ use mflow_protocol::bench::{
     LOAD_THRESHOLD_PCT,
 };
 
-use super::hike_cases;
-
 pub(crate) const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
@@ -440,7 +438,8 @@ fn overhead() -> Case {
     }
 }
 
-pub(crate) fn all(suite: Suite) -> Vec<Case> {
+/// Returns the cases of a suite without those of HIKE.
+pub(super) fn all(suite: Suite) -> Vec<Case> {
     match suite {
         Suite::Quick => vec![
             with_tuned_linux(udp(16)),
@@ -502,7 +501,6 @@ pub(crate) fn all(suite: Suite) -> Vec<Case> {
                 APPLICATION_CLIENTS,
                 4_096,
             ));
-            cases.extend(hike_cases::all());
             cases
         }
     }

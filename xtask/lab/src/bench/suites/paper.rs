@@ -7,8 +7,8 @@
 //! *Parallelizing Packet Processing in Container Overlay Networks* (EuroSys '21). Numbers that only a picture shows are left out.
 //! Both measured throughput and latency on hardware.
 
-use crate::bench::measurement::row::{Paper, Row};
-use crate::bench::tables::figure::Kind;
+use crate::bench::suites::kind::Kind;
+use xtask::results::row::{Paper, Row};
 
 /// MFLOW section V, experimental configurations: two splitting cores unless otherwise specified.
 const LANES: u32 = 2;

@@ -3,9 +3,8 @@
 //! Every figure of the papers, and where it is here: measured, modelled, or why neither. What the papers state in numbers is in
 //! [`super::paper`].
 
-use crate::bench::measurement::row::Row;
-use crate::bench::tables::figure::Kind;
-use crate::bench::tables::grid::Grid;
+use crate::bench::suites::kind::Kind;
+use xtask::results::row::Row;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -45,30 +44,16 @@ pub(crate) struct Published {
     pub(crate) here: MeasuredHere,
 }
 
-const fn figure(
-    source: Source,
-    number: &'static str,
-    shows: &'static str,
-    here: MeasuredHere,
-) -> Published {
-    Published {
-        source,
-        number,
-        shows,
-        here,
-    }
-}
-
-const fn mflow(number: &'static str, shows: &'static str, here: MeasuredHere) -> Published {
-    figure(Source::Mflow, number, shows, here)
-}
-
-const fn falcon(number: &'static str, shows: &'static str, here: MeasuredHere) -> Published {
-    figure(Source::Falcon, number, shows, here)
-}
-
-const fn hike(number: &'static str, shows: &'static str, here: MeasuredHere) -> Published {
-    figure(Source::Hike, number, shows, here)
+/// Makes figures of lines `SOURCE NUMBER SHOWS: HERE;`.
+macro_rules! figures {
+    ($($source:ident $number:literal $shows:literal: $here:ident $(($($detail:expr),*))?;)*) => {
+        &[$(Published {
+            source: Source::$source,
+            number: $number,
+            shows: $shows,
+            here: MeasuredHere::$here $(($($detail),*))?,
+        },)*]
+    };
 }
 
 /// The measurement that stands for throughput here.
@@ -78,243 +63,76 @@ const BY_CORE: &str = "instructions and load of each core";
 const INTERRUPTS: &str = "interrupts and softirqs";
 const LATENCY: &str = "latency, beside what an emulator adds";
 
-pub(crate) const FIGURES: &[Published] = &[
-    mflow(
-        "1",
-        "packet processing in the kernel",
-        MeasuredHere::Drawing,
-    ),
-    mflow("2", "container overlay network", MeasuredHere::Drawing),
-    mflow("3", "ways to process in parallel", MeasuredHere::Drawing),
-    mflow(
-        "4a",
-        "throughput of native, vanilla, RPS, FALCON by device and by function",
-        MeasuredHere::Measured(Kind::Tcp, &["tcp-65536"], SPEED_UP),
-    ),
-    mflow(
-        "4a",
-        "the same with UDP",
-        MeasuredHere::Measured(Kind::Udp, &["udp-65507"], SPEED_UP),
-    ),
-    mflow(
-        "4b",
-        "load of each core, TCP 64 KB",
-        MeasuredHere::Measured(Kind::Tcp, &["tcp-65536"], BY_CORE),
-    ),
-    mflow(
-        "5",
-        "splitting at a device, and of the whole path",
-        MeasuredHere::Drawing,
-    ),
-    mflow("6", "the design", MeasuredHere::Drawing),
-    mflow(
-        "7",
-        "packets out of order by size of batch",
-        MeasuredHere::Measured(Kind::Order, &["order-"], "early packets by size of batch"),
-    ),
-    mflow(
-        "8a",
-        "throughput, TCP",
-        MeasuredHere::Measured(Kind::Tcp, &["tcp-", "stream-"], SPEED_UP),
-    ),
-    mflow(
-        "8a",
-        "throughput, UDP",
-        MeasuredHere::Measured(Kind::Udp, &["udp-"], SPEED_UP),
-    ),
-    mflow(
-        "8b",
-        "load of each core, with two cores a branch for TCP",
-        MeasuredHere::Measured(Kind::Tcp, &["stream-65536"], BY_CORE),
-    ),
-    mflow(
-        "9",
-        "latency of an overloaded receiver",
-        MeasuredHere::Measured(Kind::Latency, &["latency-"], LATENCY),
-    ),
-    mflow(
-        "10",
-        "throughput of 1 to 20 TCP flows",
-        MeasuredHere::Measured(
-            Kind::Flows,
-            &["flows-16-", "flows-4096-", "flows-65536-"],
-            SPEED_UP,
-        ),
-    ),
-    mflow(
-        "11",
-        "a web server",
-        MeasuredHere::Measured(
-            Kind::Applications,
-            &["nginx"],
-            "nginx under wrk in place of Elgg: one page, no database",
-        ),
-    ),
-    mflow(
-        "12",
-        "how even cores are loaded, 10 flows",
-        MeasuredHere::Measured(
-            Kind::Flows,
-            &["flows-65536-10"],
-            "deviation of the load of cores",
-        ),
-    ),
-    mflow(
-        "13",
-        "memcached with 1 and 10 clients",
-        MeasuredHere::Measured(Kind::Applications, &["memcached"], LATENCY),
-    ),
-    falcon("1", "container overlay network", MeasuredHere::Drawing),
-    falcon(
-        "2a",
-        "throughput of a link of 10 and of 100 Gbit/s",
-        MeasuredHere::Left("an emulated NIC has no link speed; native against vanilla is in 2b"),
-    ),
-    falcon(
-        "2b",
-        "packet rate by size, native and overlay, UDP",
-        MeasuredHere::Measured(Kind::Udp, &["udp-"], SPEED_UP),
-    ),
-    falcon(
-        "2c",
-        "packet rate of several flows with RPS",
-        MeasuredHere::Measured(Kind::Flows, &["flows-4096-"], SPEED_UP),
-    ),
-    falcon(
-        "2d",
-        "latency of native and overlay",
-        MeasuredHere::Measured(Kind::Rates, &["rate-"], LATENCY),
-    ),
-    falcon("3", "the way of a packet", MeasuredHere::Drawing),
-    falcon(
-        "4",
-        "interrupts and softirqs of native and overlay",
-        MeasuredHere::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
-    ),
-    falcon(
-        "5",
-        "load of each core at a fixed rate",
-        MeasuredHere::Measured(Kind::Rates, &["rate-udp-16-"], BY_CORE),
-    ),
-    falcon(
-        "6",
-        "flame graphs of sockperf and memcached",
-        MeasuredHere::Measured(
-            Kind::Rates,
-            &["rate-udp-16-"],
-            "instructions by function: the emulator counts functions, not who called them",
-        ),
-    ),
-    falcon("7", "the design", MeasuredHere::Drawing),
-    falcon("8", "pipelining by device", MeasuredHere::Drawing),
-    falcon(
-        "9a",
-        "what the NIC's core does for TCP, 4 KB",
-        MeasuredHere::Measured(Kind::Tcp, &["stream-4096"], "instructions by function"),
-    ),
-    falcon("9b", "splitting a softirq", MeasuredHere::Drawing),
-    falcon(
-        "10",
-        "packet rate by size, UDP flat out",
-        MeasuredHere::Measured(Kind::Udp, &["udp-"], SPEED_UP),
-    ),
-    falcon(
-        "11",
-        "load of each core, UDP 16 B",
-        MeasuredHere::Measured(Kind::Udp, &["udp-16"], BY_CORE),
-    ),
-    falcon(
-        "12a, b",
-        "latency at a fixed rate, UDP 16 B and TCP 4 KB",
-        MeasuredHere::Measured(Kind::Rates, &["rate-udp-16-", "rate-tcp-4096-"], LATENCY),
-    ),
-    falcon(
-        "12c, d",
-        "latency flat out, UDP and TCP 16 B",
-        MeasuredHere::Measured(
-            Kind::Latency,
-            &["latency-udp-16", "latency-tcp-16"],
-            LATENCY,
-        ),
-    ),
-    falcon(
-        "13a, b",
-        "packet rate of several UDP flows",
-        MeasuredHere::Measured(Kind::Flows, &["flows-udp-16-"], SPEED_UP),
-    ),
-    falcon(
-        "13c, d",
-        "packet rate of several TCP flows, with Host+",
-        MeasuredHere::Measured(Kind::Flows, &["flows-4096-"], SPEED_UP),
-    ),
-    falcon(
-        "14",
-        "6 to 40 containers on 6 cores",
-        MeasuredHere::Modelled("containers on six cores"),
-    ),
-    falcon(
-        "15",
-        "thresholds of the load",
-        MeasuredHere::Modelled("thresholds"),
-    ),
-    falcon("16", "hot spots", MeasuredHere::Modelled("hot spots")),
-    falcon(
-        "17",
-        "a web server",
-        MeasuredHere::Measured(
-            Kind::Applications,
-            &["nginx"],
-            "nginx under wrk in place of Elgg: one page, no database",
-        ),
-    ),
-    falcon(
-        "18",
-        "memcached with 1 and 10 clients",
-        MeasuredHere::Measured(Kind::Applications, &["memcached"], LATENCY),
-    ),
-    falcon(
-        "19a",
-        "what all cores do at fixed rates",
-        MeasuredHere::Measured(
-            Kind::Rates,
-            &["rate-udp-16-"],
-            "instructions of all cores together",
-        ),
-    ),
-    falcon(
-        "19b",
-        "softirqs at a fixed rate",
-        MeasuredHere::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
-    ),
-    hike("1", "an SRv6 network", MeasuredHere::Drawing),
-    hike("2", "data plane and control plane", MeasuredHere::Drawing),
-    hike("3", "the design at XDP", MeasuredHere::Drawing),
-    hike("4", "the design at TC", MeasuredHere::Drawing),
-    hike("5", "the testbed", MeasuredHere::Drawing),
-    hike(
-        "6",
-        "packet rate by the number of programs",
-        MeasuredHere::Measured(Kind::Hike, &["hike-chain-"], PER_PACKET),
-    ),
-    hike(
-        "7",
-        "packet rate of chains and the kernel, by monitored flows",
-        MeasuredHere::Measured(Kind::Hike, &["hike-edge", "hike-flows-"], PER_PACKET),
-    ),
-    hike(
-        "8",
-        "packet rate by SIDs, ingress and waypoint",
-        MeasuredHere::Measured(Kind::Hike, &["hike-sids-", "hike-waypoint-"], PER_PACKET),
-    ),
-];
+pub(crate) const FIGURES: &[Published] = figures! {
+    Mflow "1" "packet processing in the kernel": Drawing;
+    Mflow "2" "container overlay network": Drawing;
+    Mflow "3" "ways to process in parallel": Drawing;
+    Mflow "4a" "throughput of native, vanilla, RPS, FALCON by device and by function":
+        Measured(Kind::Tcp, &["tcp-65536"], SPEED_UP);
+    Mflow "4a" "the same with UDP": Measured(Kind::Udp, &["udp-65507"], SPEED_UP);
+    Mflow "4b" "load of each core, TCP 64 KB": Measured(Kind::Tcp, &["tcp-65536"], BY_CORE);
+    Mflow "5" "splitting at a device, and of the whole path": Drawing;
+    Mflow "6" "the design": Drawing;
+    Mflow "7" "packets out of order by size of batch": Measured(Kind::Order, &["order-"], "early packets by size of batch");
+    Mflow "8a" "throughput, TCP": Measured(Kind::Tcp, &["tcp-", "stream-"], SPEED_UP);
+    Mflow "8a" "throughput, UDP": Measured(Kind::Udp, &["udp-"], SPEED_UP);
+    Mflow "8b" "load of each core, with two cores a branch for TCP": Measured(Kind::Tcp, &["stream-65536"], BY_CORE);
+    Mflow "9" "latency of an overloaded receiver": Measured(Kind::Latency, &["latency-"], LATENCY);
+    Mflow "10" "throughput of 1 to 20 TCP flows": Measured(Kind::Flows, &["flows-16-", "flows-4096-", "flows-65536-"], SPEED_UP);
+    Mflow "11" "a web server":
+        Measured(Kind::Applications, &["nginx"], "nginx under wrk in place of Elgg: one page, no database");
+    Mflow "12" "how even cores are loaded, 10 flows":
+        Measured(Kind::Flows, &["flows-65536-10"], "deviation of the load of cores");
+    Mflow "13" "memcached with 1 and 10 clients": Measured(Kind::Applications, &["memcached"], LATENCY);
+    Falcon "1" "container overlay network": Drawing;
+    Falcon "2a" "throughput of a link of 10 and of 100 Gbit/s":
+        Left("an emulated NIC has no link speed; native against vanilla is in 2b");
+    Falcon "2b" "packet rate by size, native and overlay, UDP": Measured(Kind::Udp, &["udp-"], SPEED_UP);
+    Falcon "2c" "packet rate of several flows with RPS": Measured(Kind::Flows, &["flows-4096-"], SPEED_UP);
+    Falcon "2d" "latency of native and overlay": Measured(Kind::Rates, &["rate-"], LATENCY);
+    Falcon "3" "the way of a packet": Drawing;
+    Falcon "4" "interrupts and softirqs of native and overlay": Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS);
+    Falcon "5" "load of each core at a fixed rate": Measured(Kind::Rates, &["rate-udp-16-"], BY_CORE);
+    Falcon "6" "flame graphs of sockperf and memcached":
+        Measured(Kind::Rates, &["rate-udp-16-"], "instructions by function: the emulator counts functions, not who called them");
+    Falcon "7" "the design": Drawing;
+    Falcon "8" "pipelining by device": Drawing;
+    Falcon "9a" "what the NIC's core does for TCP, 4 KB": Measured(Kind::Tcp, &["stream-4096"], "instructions by function");
+    Falcon "9b" "splitting a softirq": Drawing;
+    Falcon "10" "packet rate by size, UDP flat out": Measured(Kind::Udp, &["udp-"], SPEED_UP);
+    Falcon "11" "load of each core, UDP 16 B": Measured(Kind::Udp, &["udp-16"], BY_CORE);
+    Falcon "12a, b" "latency at a fixed rate, UDP 16 B and TCP 4 KB":
+        Measured(Kind::Rates, &["rate-udp-16-", "rate-tcp-4096-"], LATENCY);
+    Falcon "12c, d" "latency flat out, UDP and TCP 16 B": Measured(Kind::Latency, &["latency-udp-16", "latency-tcp-16"], LATENCY);
+    Falcon "13a, b" "packet rate of several UDP flows": Measured(Kind::Flows, &["flows-udp-16-"], SPEED_UP);
+    Falcon "13c, d" "packet rate of several TCP flows, with Host+": Measured(Kind::Flows, &["flows-4096-"], SPEED_UP);
+    Falcon "14" "6 to 40 containers on 6 cores": Modelled("containers on six cores");
+    Falcon "15" "thresholds of the load": Modelled("thresholds");
+    Falcon "16" "hot spots": Modelled("hot spots");
+    Falcon "17" "a web server":
+        Measured(Kind::Applications, &["nginx"], "nginx under wrk in place of Elgg: one page, no database");
+    Falcon "18" "memcached with 1 and 10 clients": Measured(Kind::Applications, &["memcached"], LATENCY);
+    Falcon "19a" "what all cores do at fixed rates":
+        Measured(Kind::Rates, &["rate-udp-16-"], "instructions of all cores together");
+    Falcon "19b" "softirqs at a fixed rate": Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS);
+    Hike "1" "an SRv6 network": Drawing;
+    Hike "2" "data plane and control plane": Drawing;
+    Hike "3" "the design at XDP": Drawing;
+    Hike "4" "the design at TC": Drawing;
+    Hike "5" "the testbed": Drawing;
+    Hike "6" "packet rate by the number of programs": Measured(Kind::Hike, &["hike-chain-"], PER_PACKET);
+    Hike "7" "packet rate of chains and the kernel, by monitored flows":
+        Measured(Kind::Hike, &["hike-edge", "hike-flows-"], PER_PACKET);
+    Hike "8" "packet rate by SIDs, ingress and waypoint": Measured(Kind::Hike, &["hike-sids-", "hike-waypoint-"], PER_PACKET);
+};
 
 impl Published {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} Fig. {}", self.source.name(), self.number)
     }
 
     /// Returns whether a row belongs to it.
-    fn has(&self, row: &Row) -> bool {
+    pub(crate) fn has(&self, row: &Row) -> bool {
         let MeasuredHere::Measured(_, cases, _) = self.here else {
             return false;
         };
@@ -334,8 +152,13 @@ fn numbers(source: Source, kind: Kind) -> Vec<&'static str> {
     numbers
 }
 
+/// Returns the title of a kind, with the papers' figures that show the same.
+pub(crate) fn title(kind: Kind) -> String {
+    format!("{}{}", kind.subject(), shown_by(kind))
+}
+
 /// Returns which figures a kind shows, in brackets; nothing if none.
-pub(crate) fn shown_by(kind: Kind) -> String {
+fn shown_by(kind: Kind) -> String {
     let sources = [Source::Mflow, Source::Falcon, Source::Hike].map(|source| {
         let numbers = numbers(source, kind);
         let name = source.name();
@@ -352,38 +175,15 @@ pub(crate) fn shown_by(kind: Kind) -> String {
     }
 }
 
-/// Returns all figures, and where each is in a report of these rows.
-pub(crate) fn grid(rows: &[Row], modelled: bool) -> Grid {
-    let mut grid = Grid::default();
-    grid.left(["figure", "shows", "here"]);
-    for figure in FIGURES {
-        let here = match figure.here {
-            MeasuredHere::Measured(kind, cases, what) => {
-                if rows.iter().any(|row| figure.has(row)) {
-                    format!("{} / {what}", kind.subject())
-                } else {
-                    format!("not in this run: cases {}", cases.join(", "))
-                }
-            }
-            MeasuredHere::Modelled(what) if modelled => format!("modelled: {what}"),
-            MeasuredHere::Modelled(_) => {
-                "to be modelled, from rows of `rps` and `mflow` of one case".to_owned()
-            }
-            MeasuredHere::Drawing => "a drawing: nothing was measured".to_owned(),
-            MeasuredHere::Left(why) => format!("no: {why}"),
-        };
-        grid.row(vec![figure.name(), figure.shows.to_owned(), here]);
-    }
-    grid
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
     use crate::bench::measurement::fixture;
-    use crate::bench::suites::cases::{self, Suite};
+    use crate::bench::suites;
+    use crate::bench::suites::cases::Suite;
+    use crate::bench::tables::published_figures::grid;
 
     /// The figures that the papers have.
     const LAST: [(Source, u32); 3] = [(Source::Mflow, 13), (Source::Falcon, 19), (Source::Hike, 8)];
@@ -407,7 +207,7 @@ mod tests {
 
     #[test]
     fn every_case_that_is_named_is_measured_and_shown_there() {
-        let suite = cases::all(Suite::Paper);
+        let suite = suites::all(Suite::Paper);
         for figure in FIGURES {
             let MeasuredHere::Measured(kind, prefixes, _) = figure.here else {
                 continue;

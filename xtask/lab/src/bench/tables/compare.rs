@@ -9,7 +9,7 @@ use anyhow::{bail, ensure, Result};
 
 use super::figure::label;
 use super::grid::Grid;
-use crate::bench::measurement::row::{read, Row};
+use xtask::results::row::{read, Row};
 
 /// The share by which the primary figure of a row may differ, up or down.
 const DIFFERENCE_MAX: f64 = 0.05;

@@ -4,25 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::bench::measurement::row::Row;
-use crate::bench::suites::{hike_cases, published};
-
-/// A kind of figure, in the order in which figures are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Udp,
-    Tcp,
-    Order,
-    Latency,
-    Rates,
-    Flows,
-    Overhead,
-    Applications,
-    /// A router with chains of HIKE.
-    Hike,
-    /// Cases that no rule below knows: they are shown, too.
-    Other,
-}
+use crate::bench::suites::kind::Kind;
+use xtask::results::row::Row;
 
 #[derive(Debug)]
 pub(crate) struct Figure<'a> {
@@ -36,60 +19,6 @@ pub(crate) struct Figure<'a> {
 pub(crate) struct Case<'a> {
     pub(crate) name: &'a str,
     pub(crate) rows: Vec<&'a Row>,
-}
-
-impl Kind {
-    pub(crate) fn of(case: &str) -> Self {
-        let starts = |prefix: &str| case.starts_with(prefix);
-        match case {
-            _ if starts("udp-") => Self::Udp,
-            _ if starts("tcp-") || starts("stream-") => Self::Tcp,
-            _ if starts("order-") => Self::Order,
-            _ if starts("latency-") => Self::Latency,
-            _ if starts("rate-") => Self::Rates,
-            _ if starts("flows-") => Self::Flows,
-            _ if starts("overhead") => Self::Overhead,
-            _ if starts(hike_cases::PREFIX) => Self::Hike,
-            _ if starts("memcached") || starts("nginx") => Self::Applications,
-            _ => Self::Other,
-        }
-    }
-
-    /// Returns the kind's name in files and anchors.
-    pub(crate) fn slug(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-            Self::Order => "order",
-            Self::Latency => "latency",
-            Self::Rates => "rates",
-            Self::Flows => "flows",
-            Self::Overhead => "overhead",
-            Self::Applications => "applications",
-            Self::Hike => "hike",
-            Self::Other => "other",
-        }
-    }
-
-    pub(crate) fn subject(self) -> &'static str {
-        match self {
-            Self::Udp => "Single UDP flow",
-            Self::Tcp => "Single TCP flow",
-            Self::Order => "Order disturbance against batch size",
-            Self::Latency => "Latency of an overloaded receiver",
-            Self::Rates => "The same work for all: fixed rates",
-            Self::Flows => "Several flows and the load of each core",
-            Self::Overhead => "What mflow costs where it does not split",
-            Self::Applications => "Applications",
-            Self::Hike => "HIKE: chains of BPF programs at XDP",
-            Self::Other => "Other cases",
-        }
-    }
-
-    /// Returns the title, with the papers' figures that show the same.
-    pub(crate) fn title(self) -> String {
-        format!("{}{}", self.subject(), published::shown_by(self))
-    }
 }
 
 /// Sorts rows into figures; a figure without rows is left out.

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use super::figure::{label, Case, Figure, Kind};
+use super::figure::{label, Case, Figure};
 use super::grid::Grid;
 use super::notes::SPREAD_MAX;
-use crate::bench::measurement::row::{Instructions, Row};
-use crate::bench::measurement::{cores, events};
+use super::{cores, events};
+use crate::bench::suites::kind::Kind;
 use crate::bench::suites::paper;
+use xtask::results::row::{Instructions, Row};
 
 const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \
                       a real NIC behaves: ratios on hardware differ.";

@@ -2,9 +2,10 @@
 
 //! The result in one grid: what a single flow costs the busiest core with each stack.
 
-use super::figure::{group, Kind};
+use super::figure::group;
 use super::grid::Grid;
-use crate::bench::measurement::row::Row;
+use crate::bench::suites::kind::Kind;
+use xtask::results::row::Row;
 
 pub(crate) const TITLE: &str =
     "Instructions per packet on the busiest core, and how many times less than vanilla's";

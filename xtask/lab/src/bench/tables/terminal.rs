@@ -5,7 +5,8 @@
 use super::figure::group;
 use super::figure_text::{blocks, Block};
 use super::overview;
-use crate::bench::measurement::row::Row;
+use crate::bench::suites::published;
+use xtask::results::row::Row;
 
 /// The width of a note's lines, in characters.
 const COLUMNS: usize = 118;
@@ -18,7 +19,7 @@ pub(crate) fn text(rows: &[Row]) -> String {
         text += &format!("\n{}\n{}", overview::TITLE, overview.text());
     }
     for figure in group(rows) {
-        let title = figure.kind.title();
+        let title = published::title(figure.kind);
         text += &format!("\n{title}\n{}\n", "=".repeat(title.chars().count()));
         for block in blocks(&figure) {
             text.push('\n');

@@ -2,7 +2,7 @@
 
 //! For tests only: scenes and benchmark rows. All figures are made up.
 
-use crate::bench::measurement::row::{Core, Function, Instructions, Row};
+use xtask::results::row::{Core, Function, Instructions, Row};
 
 use super::settings::Settings;
 use crate::sim::model::arrivals::Load;

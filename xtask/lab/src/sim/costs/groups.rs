@@ -2,12 +2,31 @@
 
 //! The groups of rows that are compared with one vanilla row each.
 
+use serde::Serialize;
+
 use super::rows::{Measured, NATIVE, VANILLA};
-use crate::bench::measurement::row::Row;
-use crate::sim::predictions::validate::Skipped;
+use xtask::results::row::Row;
 
 /// Cases that measure what the hooks cost, not a path.
 const OVERHEAD: &str = "overhead";
+
+/// A row that the model says nothing about.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Skipped {
+    pub(crate) case: String,
+    pub(crate) mode: String,
+    pub(crate) why: String,
+}
+
+impl Skipped {
+    pub(crate) fn of(row: &Row, why: String) -> Self {
+        Self {
+            case: row.case.clone(),
+            mode: row.mode.clone(),
+            why,
+        }
+    }
+}
 
 /// The rows that are compared with one vanilla row.
 pub(crate) struct Group<'a> {

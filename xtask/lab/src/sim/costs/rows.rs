@@ -2,9 +2,8 @@
 
 //! The costs of each stage, read from benchmark rows, and the choice of the row of a mode that calibrates the model.
 
-use mflow_algo::algo::lanes::lane_set::MAX_LANES;
-
-use crate::bench::measurement::row::Row;
+use mflow_algo::algo::limits::MAX_LANES;
+use xtask::results::row::Row;
 
 /// The mode that all others are compared with.
 pub(crate) const VANILLA: &str = "vanilla";

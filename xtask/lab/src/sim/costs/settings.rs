@@ -3,8 +3,8 @@
 //! The settings of the command line, and the scenes that are made from costs.
 
 use mflow_algo::algo::knobs::{Knobs as Module, Limits, KNOBS};
-use mflow_algo::algo::lanes::lane_set::MAX_LANES;
 use mflow_algo::algo::lanes::queue::ring::RING_ITEMS;
+use mflow_algo::algo::limits::MAX_LANES;
 use serde::Serialize;
 
 use super::rows::{Costs, Path};

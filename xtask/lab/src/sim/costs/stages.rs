@@ -10,7 +10,7 @@ use mflow_algo::algo::headers::flow_key::{FlowHasher, ETH_P_IP, IPPROTO_UDP};
 use mflow_algo::algo::stage::{choose, StageKey};
 
 use super::rows::{FALCON_DEV, FALCON_FUNC};
-use crate::bench::measurement::row::{Core, Row};
+use xtask::results::row::{Core, Row};
 
 /// VXLAN; bridge and veth; the container.
 pub(crate) const NR_STAGES: usize = 3;

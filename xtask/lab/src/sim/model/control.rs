@@ -2,9 +2,10 @@
 
 //! The load controller in the time of the model: the module's own controller and orders.
 
-use mflow_algo::algo::load::controller::{Controller, FlowCount, Targets};
+use mflow_algo::algo::load::controller::Controller;
 use mflow_algo::algo::load::core_load::{CoreLoad, CpuTimes};
 use mflow_algo::algo::load::flow_orders::Orders;
+use mflow_algo::algo::load::flow_plan::{FlowCount, Targets};
 use mflow_algo::algo::load::stage_plan::{StageOrders, StagePlan};
 use mflow_algo::algo::load::FULL;
 

@@ -14,4 +14,5 @@ pub(crate) mod pipeline;
 pub(crate) mod pipeline_tests;
 pub(crate) mod pipelined;
 pub(crate) mod scene;
+pub(crate) mod stage_moves;
 pub(crate) mod wire;

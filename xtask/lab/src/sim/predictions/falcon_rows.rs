@@ -2,13 +2,13 @@
 
 //! The rows of FALCON's modes against the model: one calibrates, the others are predicted.
 
-use super::validate::{check, Check, Used, Verdict, TOLERANCE};
-use crate::bench::measurement::row::Row;
+use super::check::{check, Check, Used, Verdict, TOLERANCE};
 use crate::sim::costs::groups::Group;
 use crate::sim::costs::rows::FALCON_DEV;
 use crate::sim::costs::settings::Settings;
 use crate::sim::costs::stages::{Placement, StageCosts};
 use crate::sim::model::pipeline::simulate;
+use xtask::results::row::Row;
 
 /// Returns the row that shows what FALCON's stages cost, and the costs.
 pub(crate) fn staged<'a>(group: &Group<'a>) -> Result<(&'a Row, StageCosts), String> {

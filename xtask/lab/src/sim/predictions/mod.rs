@@ -3,6 +3,7 @@
 //! The model's word on other machines, beside what was measured, and as text.
 
 pub(crate) mod adaptive;
+pub(crate) mod check;
 pub(crate) mod crowded;
 pub(crate) mod falcon_rows;
 pub(crate) mod modelled;

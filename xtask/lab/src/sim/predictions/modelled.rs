@@ -4,8 +4,8 @@
 
 use super::crowded::{self, Crowd, Crowded, ALWAYS_ON};
 use super::{terminal_load, validate};
-use crate::bench::measurement::row::Row;
 use crate::sim::costs::settings::Settings;
+use xtask::results::row::Row;
 
 /// The paper's gain of two choices over static hashing with UDP (FALCON section 6.1, Fig. 16).
 const PAPER_TWO_CHOICES: f64 = 1.18;

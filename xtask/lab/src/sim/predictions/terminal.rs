@@ -2,9 +2,10 @@
 
 //! The results as text.
 
+use super::check::{Check, Used, Verdict, TOLERANCE};
 use super::paper_figures::{Disorder, Flows, APP_CORES, CALM_LOAD, KERNEL_CORES, PLACEMENTS};
 use super::predict::{Prediction, Question};
-use super::validate::{Case, Check, Used, Validation, Verdict, TOLERANCE};
+use super::validate::{Case, Validation};
 use crate::sim::costs::rows::NATIVE;
 use crate::sim::costs::settings::Settings;
 use crate::sim::model::wire::Wire;

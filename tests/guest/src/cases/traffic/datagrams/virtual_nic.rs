@@ -11,12 +11,12 @@ use mflow_protocol::datagram::{self, Head, Pattern};
 
 use crate::cases::{Case, Run};
 use crate::machine::command::wait_until;
-use crate::machine::hog::Hog;
 use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
 use crate::network::virtual_nic::{self, VirtualNic};
 use crate::traffic::datagrams::receiver::{self, Receiver};
 use crate::traffic::datagrams::run::wait_quiet;
+use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
 
 /// Datagrams in a frame, and their size.

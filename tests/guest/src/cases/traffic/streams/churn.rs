@@ -19,8 +19,8 @@ use crate::network::topology::{Family, CLIENT, CONTAINER};
 use crate::network::{netns, nft};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::streams::counters::{noise, Counters};
 use crate::traffic::streams::run::Streams;
+use crate::traffic::tcp_counters::{noise, Counters};
 use crate::traffic::{Live as _, Load as _, Plan};
 
 const ROUNDS: usize = 15;

@@ -14,11 +14,11 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::cases::{Case, Run};
 use crate::machine::command::wait_until;
-use crate::machine::hog::Hog;
 use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
 use crate::network::netns;
 use crate::network::topology::{self, Family, CLIENT};
+use crate::traffic::hog::Hog;
 use crate::traffic::rig::Rig;
 use crate::traffic::streams::connection::{self, End, Pair};
 use crate::traffic::streams::syscalls;

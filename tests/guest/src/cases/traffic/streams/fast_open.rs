@@ -13,13 +13,13 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::churn::accept;
 use crate::cases::{Case, Run};
+use crate::machine::sockopt;
 use crate::machine::{cpu, threads};
 use crate::mflow::Knobs;
 use crate::network::netns;
 use crate::network::topology::{self, CLIENT, CONTAINER};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::sockopt;
 use crate::traffic::streams::pattern;
 use crate::traffic::streams::run::Streams;
 use crate::traffic::Load as _;

@@ -14,6 +14,7 @@ use socket2::SockRef;
 
 use super::churn::{accept, all_end};
 use crate::cases::{Case, Run};
+use crate::machine::sockopt;
 use crate::machine::{cpu, threads};
 use crate::mflow::Knobs;
 use crate::network::netns;
@@ -24,7 +25,6 @@ use crate::network::topology::{
 };
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::sockopt;
 use crate::traffic::streams::connection::{self, End};
 use crate::traffic::streams::pattern;
 use crate::traffic::streams::run::Streams;

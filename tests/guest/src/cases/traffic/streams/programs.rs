@@ -17,8 +17,8 @@ use crate::network::topology::{Family, CLIENT, CONTAINER};
 use crate::traffic::nginx;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::streams::counters::Counters;
 use crate::traffic::streams::pattern;
+use crate::traffic::tcp_counters::Counters;
 
 const SECONDS: u64 = 3;
 const IPERF_PORT: u16 = 5201;

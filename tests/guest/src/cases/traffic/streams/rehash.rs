@@ -14,8 +14,8 @@ use crate::network::topology::{self, CLIENT};
 use crate::network::{netns, nft};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::streams::counters::Counters;
 use crate::traffic::streams::run::Streams;
+use crate::traffic::tcp_counters::Counters;
 use crate::traffic::{Live as _, Load as _};
 
 const ROUNDS: u64 = 3;

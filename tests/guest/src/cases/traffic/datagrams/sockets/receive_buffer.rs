@@ -11,6 +11,7 @@ use mflow_protocol::datagram;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::cases::{Case, Run};
+use crate::machine::sockopt::receive_memory;
 use crate::machine::{command, cpu, threads};
 use crate::mflow::{self, Knobs, Mode, Stats};
 use crate::network::netns;
@@ -21,7 +22,6 @@ use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::datagrams::sender::{SendOrder, Sender};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::sockopt::receive_memory;
 use crate::traffic::Mark;
 
 const FLOWS: u16 = 4;

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use super::row::{Core, Instructions, Row};
 use crate::bench::tables::figure::{label, Case};
 use crate::bench::tables::grid::Grid;
+use xtask::results::row::{Core, Instructions, Row};
 
 /// Room for a function's name, in characters.
 const NAME: usize = 40;

@@ -2,10 +2,10 @@
 
 //! The interrupts of cores in one case, by kind.
 
-use super::row::{Core, Events, Row};
 use crate::bench::suites::paper;
 use crate::bench::tables::figure::{label, Case};
 use crate::bench::tables::grid::Grid;
+use xtask::results::row::{Core, Events, Row};
 
 pub(crate) const TITLE: &str =
     "interrupts and softirqs per 1000 packets, of all cores that receive";

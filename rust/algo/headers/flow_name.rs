@@ -7,7 +7,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Words that hold a name.
-pub(super) const NAME_WORDS: usize = 5;
+pub(crate) const NAME_WORDS: usize = 5;
 
 /// The outer addresses and ports of a flow, and the queue of the NIC that a packet of it came through. All that is unknown
 /// in the default.
@@ -74,7 +74,7 @@ const HAS_QUEUE: u64 = 1 << 26;
 
 impl FlowName {
     /// Returns the words that [`of_words`](Self::of_words) makes the name of.
-    pub(super) fn words(&self) -> [u64; NAME_WORDS] {
+    pub(crate) fn words(&self) -> [u64; NAME_WORDS] {
         let mut last = match self.rx_queue {
             Some(queue) => u64::from(queue) | HAS_QUEUE,
             None => 0,
@@ -100,7 +100,7 @@ impl FlowName {
         [a, b, c, d, last]
     }
 
-    pub(super) fn of_words(words: [u64; NAME_WORDS]) -> Self {
+    pub(crate) fn of_words(words: [u64; NAME_WORDS]) -> Self {
         let [a, b, c, d, last] = words;
         // CAST: the fields of the word, 16 bits each and 8 for the protocol.
         let field = |at: u32| (last >> at) as u16;

@@ -2,8 +2,6 @@
 
 //! The programs that chains are made of: the lines of `c-shims/hike/programs/MANIFEST`.
 
-use crate::generated::PROGRAMS;
-
 /// One program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
@@ -24,6 +22,8 @@ pub struct Program {
     /// The function that the engine with tail calls loads.
     pub(crate) call: &'static str,
 }
+
+include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 
 /// Returns all programs.
 pub fn programs() -> &'static [Program] {

@@ -14,7 +14,7 @@ use aya::maps::{Array, MapData};
 use crate::config::flow::Flow;
 use crate::config::path::Path;
 use crate::counters::monitors;
-use crate::instance::loader::open;
+use crate::maps::open;
 
 const NAME: &str = "path_flows";
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::builder::RangedU64ValueParser;
 use mflow_protocol::datagram::{MAX_BYTES, MIN_BYTES};
 
-use super::run::Datagrams;
+use super::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
 use crate::network::topology::{self, Family};
 use crate::traffic::rig::Rig;

@@ -7,26 +7,23 @@ use std::array;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use anyhow::{bail, Context as _, Result};
-use aya::maps::lpm_trie::Key;
 use aya::Pod;
 
-use crate::config::destination::{width, Destination};
 use crate::limits::{FLOW_BLOCKS, NO_LENGTH, PATH_BYTES, RULES};
 
 /// Bits of the version in front of an address.
-const VERSION_BITS: u32 = 32;
+pub(crate) const VERSION_BITS: u32 = 32;
 
-/// `struct hike_prefix` without its first member, which [`Key`] has.
+/// `struct hike_prefix` without its first member, which [`Key`](aya::maps::lpm_trie::Key) has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    version: [u8; 4],
-    address: [u8; 16],
+    pub(crate) version: [u8; 4],
+    pub(crate) address: [u8; 16],
 }
 
 impl Address {
-    const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         version: [0; 4],
         address: [0; 16],
     };
@@ -47,42 +44,6 @@ impl Address {
     /// Returns in which of them it is.
     pub(crate) fn bank(&self) -> u8 {
         self.version[2]
-    }
-
-    /// Returns the key of a destination; the default is the prefix of 0 bits, which has no version.
-    pub(crate) fn prefix(destination: Destination) -> Key<Self> {
-        let (bits, address) = match destination {
-            Destination::Address(address) => (u32::from(width(address)), address),
-            Destination::Prefix(address, bits) => (u32::from(bits), address),
-            Destination::Default => return Key::new(0, Self::NONE),
-        };
-        Key::new(VERSION_BITS + bits, Self::of(address))
-    }
-
-    /// Returns how many bits the key of a destination has.
-    pub(crate) fn length(destination: Destination) -> u8 {
-        // CAST: 160 at most.
-        Self::prefix(destination).prefix_len() as u8
-    }
-
-    /// Returns the key of an address, of which all bits count.
-    pub(crate) fn whole(address: IpAddr) -> Key<Self> {
-        Self::prefix(Destination::Address(address))
-    }
-
-    /// Returns what has this with this many bits as its key.
-    pub(crate) fn destination(&self, bits: u32) -> Result<Destination> {
-        if bits == 0 {
-            return Ok(Destination::Default);
-        }
-        let [a, b, c, d, ..] = self.address;
-        let address = match self.version {
-            [0, 0, 0, 4] => IpAddr::V4([a, b, c, d].into()),
-            [0, 0, 0, 6] => IpAddr::V6(self.address.into()),
-            version => bail!("{version:?} is no IP version"),
-        };
-        let bits = bits.checked_sub(VERSION_BITS).context("half a version")?;
-        Destination::prefix(address, u8::try_from(bits)?)
     }
 }
 
@@ -394,28 +355,6 @@ mod tests {
             };
             let own = (length.bits, own);
             assert_eq!(own, (key.prefix_len(), key.data()), "{text}");
-        }
-    }
-
-    #[test]
-    fn keys_say_what_they_are_of() {
-        for text in [
-            "default",
-            "0.0.0.0/0",
-            "::/0",
-            "10.0.0.0/8",
-            "2001:db8::/33",
-        ] {
-            let destination: Destination = text.parse().expect(text);
-            let key = Address::prefix(destination);
-            let back = key.data().destination(key.prefix_len());
-            assert_eq!(back.expect(text), destination);
-        }
-        for text in ["10.0.0.1", "2001:db8::1"] {
-            let address: IpAddr = text.parse().expect(text);
-            let key = Address::whole(address);
-            let back = key.data().destination(key.prefix_len()).expect(text);
-            assert_eq!(back, Destination::Address(address));
         }
     }
 }

@@ -11,8 +11,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::RngExt as _;
 
 use crate::hike::model::fuzz_network::{CLOSED, CLOSED_MAC, PORT, PORT_MAC};
+use crate::hike::model::packet::Leaving;
 use crate::hike::model::programs::Done;
-use crate::hike::model::tcx::Leaving;
 
 /// The length that no frame exceeds after a test run.
 const MOST_BYTES: usize = 4_096;
