@@ -10,7 +10,7 @@ use crate::glue::packet::pool;
 use crate::glue::packet::port::Port;
 use crate::glue::packet::source::{Source, StageContext, Takes};
 use crate::glue::runtime::{self, MAX_CPUS};
-use crate::glue::stack::device::Device;
+use crate::glue::stack::device::{self, Device};
 use crate::glue::stack::way;
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -227,7 +227,7 @@ fn start_numbers(
         let Some(number) = NonZeroU32::new(wanted.load(Ordering::Relaxed)) else {
             continue;
         };
-        if !way::napi_is_there(number) {
+        if !device::napi_is_there(number) {
             wanted.store(0, Ordering::Relaxed);
         } else if port.napi_place(number).load(Ordering::Relaxed).is_null() {
             add_source(sources, port, dev, Takes::OfNumber(number), knobs)?;

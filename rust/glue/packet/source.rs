@@ -22,7 +22,7 @@ use crate::algo::report::flow_report::{FlowBoard, FlowNews};
 use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use crate::glue::locks::SoftirqsOff;
-use crate::glue::stack::device::Napi;
+use crate::glue::stack::device::{self, Napi};
 use crate::glue::stack::heads::{BeginsWithHead, PortHead, SourceHead};
 use crate::glue::stack::request::Request;
 use crate::glue::stack::skb::SkBuff;
@@ -467,7 +467,7 @@ impl Source {
     /// Notes whether the source's NAPI is gone, so that no packet comes any more, and returns it. Process context.
     pub(crate) fn note_gone(&self) -> bool {
         let number = self.number_behind_gro;
-        let is_gone = number.is_some_and(|number| !way::napi_is_there(number));
+        let is_gone = number.is_some_and(|number| !device::napi_is_there(number));
         // ORDERING: Relaxed: used under the configuration lock.
         self.is_gone.store(is_gone, Ordering::Relaxed);
         is_gone

@@ -86,31 +86,40 @@ impl Device {
     /// Redirects its packets to a device of ours before they are built. Process context, no locks held; it is in the namespace of
     /// this thread.
     pub(crate) fn redirect(&self) -> Result {
+        let Some(redirection) = way::REDIRECTION else {
+            return Ok(());
+        };
         // SAFETY: By the invariant the device is valid.
-        unsafe { way::redirect(self.dev.as_ptr()) }
+        unsafe { (redirection.begin)(self.dev.as_ptr()) }
     }
 
     /// Dispatches redirected packets at that device of ours. The device is opted in, and has no source.
     pub(crate) fn dispatch_early(&self, _rtnl: &Rtnl) {
-        // SAFETY: By the invariant the device is valid.
-        unsafe { way::dispatch_early(self.dev.as_ptr()) };
+        if let Some(redirection) = way::REDIRECTION {
+            // SAFETY: By the invariant the device is valid.
+            unsafe { (redirection.dispatch_early)(self.dev.as_ptr()) };
+        }
     }
 
     /// Ends the redirection, if there is one. It has no source.
     pub(crate) fn end_redirect(&self, _rtnl: &Rtnl) {
-        // SAFETY: By the invariant the device is valid.
-        unsafe { way::end_redirect(self.dev.as_ptr()) };
+        if let Some(redirection) = way::REDIRECTION {
+            // SAFETY: By the invariant the device is valid.
+            unsafe { (redirection.end)(self.dev.as_ptr()) };
+        }
     }
 
     /// Waits until programs whose redirection has ended are off their devices. Process context, no locks held.
     pub(crate) fn wait_redirects_ended() {
-        way::wait_redirects_ended();
+        if let Some(redirection) = way::REDIRECTION {
+            (redirection.wait_ended)();
+        }
     }
 
     /// Returns whether some NAPI of the device has a number that its packets carry. Those of tunnels and of WireGuard have none.
     pub(crate) fn has_numbers(&self) -> bool {
         // SAFETY: By the invariant the device is valid.
-        unsafe { way::has_numbers(self.dev.as_ptr()) }
+        way::NAPI_NUMBERS.is_some_and(|numbers| unsafe { (numbers.has_device)(self.dev.as_ptr()) })
     }
 
     /// Calls `f` with each NAPI of the device. They stay as long as rtnl is held.
@@ -126,6 +135,11 @@ impl Drop for Device {
         // SAFETY: By the invariant the reference is ours.
         unsafe { ffi::mflow_device_put(self.dev.as_ptr()) };
     }
+}
+
+/// Returns whether packets may still come through the GRO of the NAPI with this number. Process context.
+pub(crate) fn napi_is_there(number: NonZeroU32) -> bool {
+    way::NAPI_NUMBERS.is_none_or(|numbers| (numbers.is_there)(number))
 }
 
 /// Returns whether packets that one of two possible CPUs has touched may be in a cache of the other.

@@ -12,6 +12,7 @@
 
 pub mod ffi;
 pub mod heads;
+pub mod one_way;
 
 // The only one of which there are two, one for each way into the stack.
 #[cfg_attr(mflow_stock, path = "way_stock.rs")]

@@ -227,9 +227,9 @@ impl SkBuff {
     #[inline]
     pub(crate) unsafe fn note_if_probe(&self) {
         let tag = self.tag();
-        if tag.kind() == TagKind::Probe {
+        if let (Some(notes), TagKind::Probe) = (way::PROBE_NOTES, tag.kind()) {
             // SAFETY: By the invariant the packet is valid and ours, and by the contract it begins at its network header. CAST: below 64.
-            unsafe { way::note_probe(self.skb, tag.slot() as u32) };
+            unsafe { (notes.note)(self.skb, tag.slot() as u32) };
         }
     }
 
@@ -238,7 +238,8 @@ impl SkBuff {
     /// # Safety: it comes from the hook of this socket.
     pub(crate) unsafe fn suits_lists(&self, socket: Socket, slot: usize) -> bool {
         // SAFETY: By the invariant the packet is valid and ours, and by the contract it is at the hook. CAST: below 64.
-        unsafe { way::suits_lists(self.skb, socket.0, slot as u32) }
+        way::PROBE_NOTES
+            .is_some_and(|notes| unsafe { (notes.suits_lists)(self.skb, socket.0, slot as u32) })
     }
 
     /// Pulls an overlay packet's headers out of its pages, all at once.

@@ -5,12 +5,12 @@
 //!
 //! Tag and links have fields of `struct sk_buff`, which bindgen knows.
 
-use super::ffi::{mflow_worker, net_device, sk_buff, sock};
+use super::ffi::{mflow_worker, sk_buff, sock};
+use super::one_way::{NapiNumbers, ProbeNotes, Redirection};
 use crate::algo::headers::hint::HINT_BYTES;
 use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
-use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use kernel::bindings::{
     bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_begin, mflow_list_at_end, mflow_list_at_socket,
@@ -30,7 +30,9 @@ pub(crate) const GRO_PRECEDES_INGRESS: bool = true;
 /// True if frames are hung onto packets that GRO holds.
 pub(crate) const JOINS: bool = true;
 /// True if sources of NAPIs that split flows are found by the number in a packet. Here the NAPIs have them.
-pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = false;
+pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = NAPI_NUMBERS.is_some();
+/// There is none: NAPIs are found by the device's list, and say when they go.
+pub(super) const NAPI_NUMBERS: Option<NapiNumbers> = None;
 /// The promise that a fence waits until all queues of its CPU are through, and that a path with queues on other CPUs has no fence.
 pub(crate) const FENCES_WAIT: bool = false;
 
@@ -75,18 +77,20 @@ pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = Some(mf
 pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> =
     Some(mflow_list_at_socket);
 
-/// Notes a probe of a slot where it begins its way.
-///
-/// # Safety: the packet is valid, the caller's, and begins at its network header; softirqs are disabled.
-pub(super) unsafe fn note_probe(skb: NonNull<sk_buff>, slot: u32) {
+/// The calls that tell whether probes have come through as they were.
+pub(super) const PROBE_NOTES: Option<ProbeNotes> = Some(ProbeNotes {
+    note: note_probe,
+    suits_lists,
+});
+
+/// # Safety: see [`ProbeNotes`].
+unsafe fn note_probe(skb: NonNull<sk_buff>, slot: u32) {
     // SAFETY: By the contract.
     unsafe { mflow_probe_note(skb.as_ptr(), slot) };
 }
 
-/// Returns whether datagrams may come in lists where a probe of their slot has come.
-///
-/// # Safety: the packet is valid, the caller's, and at the hook of the socket.
-pub(super) unsafe fn suits_lists(skb: NonNull<sk_buff>, socket: *mut sock, slot: u32) -> bool {
+/// # Safety: see [`ProbeNotes`].
+unsafe fn suits_lists(skb: NonNull<sk_buff>, socket: *mut sock, slot: u32) -> bool {
     // SAFETY: By the contract.
     unsafe { mflow_probe_suits_lists(skb.as_ptr(), socket, slot) }
 }
@@ -97,24 +101,13 @@ pub(crate) fn refusal(_knobs: &Knobs) -> Option<&'static str> {
     None
 }
 
-/// Returns whether packets are redirected before they are built: drivers ask by themselves.
+/// There is none: drivers ask by themselves who builds their packets.
+pub(super) const REDIRECTION: Option<Redirection> = None;
+
+/// Returns whether packets are redirected before they are built.
 pub(crate) fn redirects(_knobs: &Knobs) -> bool {
     false
 }
-
-/// Is not called, as nothing is redirected.
-pub(super) unsafe fn redirect(_dev: *mut net_device) -> Result {
-    Ok(())
-}
-
-/// Is not called, as nothing is redirected.
-pub(super) unsafe fn dispatch_early(_dev: *mut net_device) {}
-
-/// Does nothing: there is nothing to end.
-pub(super) unsafe fn end_redirect(_dev: *mut net_device) {}
-
-/// Does nothing: there is nothing to wait for.
-pub(super) fn wait_redirects_ended() {}
 
 /// Nothing is collected by CPU: all is in the poll of a lane, which collects.
 pub(crate) const COLLECTOR_BYTES: usize = usize::MAX;
@@ -139,16 +132,6 @@ pub(crate) fn forget_flushes<S>(_source: &S) {}
 #[inline]
 pub(super) unsafe fn keep_behind(_skb: NonNull<sk_buff>, _cpu: u32) -> bool {
     false
-}
-
-/// Is not called, as NAPIs say when they go.
-pub(crate) fn napi_is_there(_number: NonZeroU32) -> bool {
-    true
-}
-
-/// Is not called, as NAPIs are found by the device's list.
-pub(super) unsafe fn has_numbers(_dev: *const net_device) -> bool {
-    true
 }
 
 /// Begins to wait until the queues of this CPU are through with what the worker has received. It is in no queue here.

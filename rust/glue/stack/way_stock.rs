@@ -7,6 +7,7 @@
 
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
 use super::heads::BeginsWithHead;
+use super::one_way::{NapiNumbers, ProbeNotes, Redirection};
 use crate::algo::headers::hint::HINT_BYTES;
 use crate::algo::knobs::{Build, Knobs, Mode, Scaling};
 use crate::algo::tag::Tag;
@@ -31,7 +32,7 @@ pub(crate) const GRO_PRECEDES_INGRESS: bool = false;
 pub(crate) const JOINS: bool = false;
 /// True if sources of NAPIs are found by the number in a packet, behind GRO. The packet may have come by a roundabout way, so
 /// sources are taken before they are used.
-pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = true;
+pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = NAPI_NUMBERS.is_some();
 
 /// True if a fence waits until all queues of its CPU are through, and no flow gets a fence if its path has queues on other CPUs.
 pub(crate) const FENCES_WAIT: bool = true;
@@ -84,13 +85,8 @@ pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
 /// There is none: no socket sees a list.
 pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> = None;
 
-/// Does nothing: C notes probes where they have left the hold.
-pub(super) unsafe fn note_probe(_skb: NonNull<sk_buff>, _slot: u32) {}
-
-/// Is not called, as probes end in C.
-pub(super) unsafe fn suits_lists(_skb: NonNull<sk_buff>, _socket: *mut sock, _slot: u32) -> bool {
-    false
-}
+/// There is none: C notes probes where they have left the hold, and where they end.
+pub(super) const PROBE_NOTES: Option<ProbeNotes> = None;
 
 /// Returns why knobs cannot be had on this kernel, if they cannot.
 pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
@@ -107,33 +103,33 @@ pub(crate) fn redirects(knobs: &Knobs) -> bool {
     knobs.build == Build::Lane && knobs.scaling == Scaling::Path
 }
 
-/// Redirects packets of an opted-in device. Nothing else is done with them until [`dispatch_early`]. Process context, no locks
-/// held.
-///
-/// # Safety: the device is valid, and in the namespace of this process.
-pub(super) unsafe fn redirect(dev: *mut net_device) -> Result {
+/// The calls that redirect packets to a device of ours before they are built.
+pub(super) const REDIRECTION: Option<Redirection> = Some(Redirection {
+    begin: redirect,
+    dispatch_early,
+    end: end_redirect,
+    wait_ended: wait_redirects_ended,
+});
+
+/// # Safety: see [`Redirection`].
+unsafe fn redirect(dev: *mut net_device) -> Result {
     // SAFETY: By the contract.
     to_result(unsafe { ffi::mflow_device_redirect(dev) })
 }
 
-/// Dispatches redirected packets before they are built.
-///
-/// # Safety: rtnl is held, the device is valid, and has no source.
-pub(super) unsafe fn dispatch_early(dev: *mut net_device) {
+/// # Safety: see [`Redirection`].
+unsafe fn dispatch_early(dev: *mut net_device) {
     // SAFETY: By the contract.
     unsafe { ffi::mflow_device_dispatch_early(dev) };
 }
 
-/// Ends what [`redirect`] has begun, if it has.
-///
-/// # Safety: rtnl is held, the device is valid, and has no source.
-pub(super) unsafe fn end_redirect(dev: *mut net_device) {
+/// # Safety: see [`Redirection`].
+unsafe fn end_redirect(dev: *mut net_device) {
     // SAFETY: By the contract.
     unsafe { ffi::mflow_device_end_redirect(dev) };
 }
 
-/// Waits until the programs of what has ended are off their devices. Process context, no locks held.
-pub(super) fn wait_redirects_ended() {
+fn wait_redirects_ended() {
     // SAFETY: It waits for work of the module's own queue, which is there as long as the module is; any process may.
     unsafe { ffi::mflow_xdp_wait() };
 }
@@ -177,16 +173,19 @@ pub(super) unsafe fn keep_behind(skb: NonNull<sk_buff>, cpu: u32) -> bool {
     unsafe { ffi::mflow_hold_back_on(cpu, skb.as_ptr()) }
 }
 
-/// Returns whether packets may still come through the GRO of the NAPI with this number. Process context.
-pub(crate) fn napi_is_there(number: NonZeroU32) -> bool {
+/// The calls that tell which numbers packets can have of their NAPIs.
+pub(super) const NAPI_NUMBERS: Option<NapiNumbers> = Some(NapiNumbers {
+    is_there: napi_is_there,
+    has_device: has_numbers,
+});
+
+fn napi_is_there(number: NonZeroU32) -> bool {
     // SAFETY: Process context.
     unsafe { ffi::mflow_napi_is_there(number.get()) }
 }
 
-/// Returns whether some NAPI of the device has a number, which its packets carry.
-///
-/// # Safety: process context; the device is valid.
-pub(super) unsafe fn has_numbers(dev: *const net_device) -> bool {
+/// # Safety: see [`NapiNumbers`].
+unsafe fn has_numbers(dev: *const net_device) -> bool {
     // SAFETY: By the contract.
     unsafe { ffi::mflow_device_has_napi_id(dev) }
 }
