@@ -14,7 +14,7 @@ use super::guests::draw;
 use super::module::is_made_for;
 use super::vm::{run_each, GuestCases, CASES, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
-use crate::dkms::{self, install};
+use crate::dkms::{self, fresh, install};
 use crate::kernel::distribution::{self, Distribution};
 use crate::kernel::Flavor;
 use crate::module::{self, objtool};
@@ -48,6 +48,9 @@ const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
 /// The cases about this way alone, by the beginning of their names.
 const OWN: &str = "hooks/ tcp/hooks/";
 
+/// The case about the first page's commands on a fresh system. It runs with `--full`, or by its name.
+const README: &str = "readme/debian-13";
+
 /// The reason for which cases about the distribution's kernel are skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
 
@@ -59,6 +62,14 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     if tools::find("apt-cache").is_none() {
         outcome.skip(STOCK, NO_DEBIAN);
         return Ok(outcome);
+    }
+    let is_named = |name: &String| README.starts_with(name.as_str());
+    let is_readme = ctx.case.as_ref().map(is_named);
+    if ctx.kernel.is_none() && is_readme.unwrap_or(ctx.full) {
+        run_readme(ctx, &mut outcome);
+        if is_readme.is_some() {
+            return Ok(outcome);
+        }
     }
     if ctx.kernel.is_some() {
         other_kernels::run(ctx, None, &mut outcome)?;
@@ -83,6 +94,22 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     other_kernels::run(ctx, Some(&kernel), &mut outcome)?;
     outcome.add(run_each(ctx, &[guest_cases(ctx, STOCK, kernel, None)?])?);
     Ok(outcome)
+}
+
+/// Installs the package on a fresh system as README.md says.
+fn run_readme(ctx: &Ctx, outcome: &mut Outcome) {
+    if let Some(why) = fresh::refusal() {
+        outcome.skip(README, why);
+        return;
+    }
+    let place = ctx.places.take();
+    let installed = dkms::build().and_then(|package| {
+        let fresh::Installed { release, module } = fresh::install(&package)?;
+        println!("stock   README.md's commands have built the module for Linux {release}");
+        is_made_for(&module, &release)
+    });
+    outcome.held += place.held();
+    outcome.record(README, installed);
 }
 
 /// Returns the cases of a guest with this kernel: those with these names, or else what the run is about.
