@@ -20,7 +20,7 @@ module! {
 
 struct Mflow {
     // Dropped in this order: no more knobs, then no more packets, then what packets need.
-    _files: glue::operator::files::Files,
+    _files: Option<glue::operator::files::Files>,
     _packet_path: glue::handlers::PacketPath,
     _events: glue::control::switch::Control,
     _merge_point: glue::packet::merge_sink::MergePoint,
@@ -33,7 +33,10 @@ impl kernel::Module for Mflow {
         let packet_path = glue::handlers::PacketPath::new()?;
         glue::operator::files::apply_params()?;
         let files = glue::operator::files::Files::new()?;
-        pr_info!("loaded; knobs in /sys/kernel/debug/mflow\n");
+        match files {
+            Some(_) => pr_info!("loaded; knobs in /sys/kernel/debug/mflow\n"),
+            None => pr_info!("loaded; the kernel was started without debugfs, so all knobs are module parameters\n"),
+        }
         Ok(Self {
             _files: files,
             _packet_path: packet_path,

@@ -44,6 +44,8 @@ pub mod codes {
 
     /// Operation not permitted.
     pub const EPERM: Error = Error(-1);
+    /// No such file or directory.
+    pub const ENOENT: Error = Error(-2);
     /// Argument list too long.
     pub const E2BIG: Error = Error(-7);
     /// Out of memory.

@@ -2,6 +2,7 @@
 
 //! The module as a Debian package of its sources: DKMS builds it for each kernel without our hooks that a machine has.
 
+pub(crate) mod fresh;
 pub(crate) mod install;
 
 use std::fs;

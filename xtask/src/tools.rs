@@ -25,7 +25,12 @@ pub(crate) fn command(program: &str) -> Command {
 }
 
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    env::split_paths(&paths::search_path())
+    find_in(&paths::search_path(), program)
+}
+
+/// Returns where a program is in the folders of a search path.
+pub(crate) fn find_in(path: &str, program: &str) -> Option<PathBuf> {
+    env::split_paths(path)
         .map(|dir| dir.join(program))
         .find(|path| is_executable(path))
 }

@@ -2,7 +2,8 @@
 
 //! An opted-in device and its sources, one for each NAPI or CPU, or one for all CPUs. Process context, under the configuration lock.
 
-use crate::algo::knobs::{Knobs, Mode, Scaling};
+use crate::algo::knobs::{Build, Knobs, Mode, Scaling};
+use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::source::redirection::Redirection;
 use crate::algo::stage::StageSet;
 use crate::glue::locks::Rtnl;
@@ -67,7 +68,32 @@ impl DeviceState {
         let napis = self.start_napis(rtnl, knobs);
         let cpus = self.start_cpus(knobs);
         self.end_searches([&napis, &cpus].map(|found| found.as_ref().is_ok_and(|&found| found)));
+        self.give_places(knobs);
         napis.and(cpus).map(|_| ())
+    }
+
+    /// Lets packets that are not built be left to the lanes of each source whose packets come so. No others need the memory.
+    pub(super) fn give_places(&self, knobs: &Knobs) {
+        if knobs.build == Build::Nic || knobs.mode != Mode::Mflow {
+            return;
+        }
+        let redirected = self.redirection == Redirection::On;
+        let mut given = Ok(());
+        self.for_each_source(|source| {
+            let asks = source.builder() == QueueBuilder::Lane;
+            if given.is_ok() && (asks || redirected && !source.is_shared()) {
+                // SAFETY: We are under the configuration lock.
+                given = unsafe { source.give_places() };
+            }
+        });
+        if let Err(error) = given {
+            pr_warn!("the NIC's core builds all packets of some queues: {error:?}\n");
+        }
+    }
+
+    /// Returns whether a packet has asked for a search of the device.
+    pub(super) fn is_searched_for(&self) -> bool {
+        self.port.napi_search.is_asked() || self.port.cpu_search.is_asked()
     }
 
     /// Reports the end of a search of the device to those who asked for it, and whether it found a NAPI and a CPU without a

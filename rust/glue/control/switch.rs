@@ -130,6 +130,9 @@ impl Configuration {
         }
         if !restart {
             self.start_sampling();
+            for device in self.devices() {
+                device.give_places(&knobs);
+            }
             result = self.follow_orders(rtnl);
         } else {
             self.begin_orders();
@@ -347,7 +350,8 @@ unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool
     }
 }
 
-/// Searches devices for queues without a source, as a packet of one came. Process context.
+/// Searches devices for queues without a source, as a packet of one came, and gives lanes places for requests where a driver leaves
+/// packets to them. Process context.
 #[no_mangle]
 unsafe extern "C" fn mflow_rescan_devices() {
     let rtnl = Rtnl::lock();
@@ -355,7 +359,9 @@ unsafe extern "C" fn mflow_rescan_devices() {
     if !configuration.knobs.enabled {
         return;
     }
-    configuration.count_one(Counter::DeviceSearches);
+    if configuration.devices().any(|it| it.is_searched_for()) {
+        configuration.count_one(Counter::DeviceSearches);
+    }
     if way::FINDS_SOURCES_BY_NUMBER {
         configuration.end_gone();
     }

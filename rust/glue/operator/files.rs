@@ -86,9 +86,15 @@ fn file(number: c_uint) -> Option<File> {
 pub(crate) struct Files(());
 
 impl Files {
-    pub(crate) fn new() -> Result<Self> {
+    /// Creates them. Returns `None` where the kernel was started without debugfs: all but the files is as ever.
+    pub(crate) fn new() -> Result<Option<Self>> {
         // SAFETY: Process context.
-        kernel::error::to_result(unsafe { ffi::mflow_files_create() })?;
+        let created = kernel::error::to_result(unsafe { ffi::mflow_files_create() });
+        match created {
+            // With `debugfs=off` it is the first, with `debugfs=no-mount` the second.
+            Err(error) if error == EPERM || error == ENOENT => return Ok(None),
+            created => created?,
+        }
         // From here on `drop` removes what has been created.
         let files = Self(());
         for (number, file) in all_files().enumerate() {
@@ -98,7 +104,7 @@ impl Files {
             let err = unsafe { ffi::mflow_file_add(name.as_ptr().cast(), mode, number as c_uint) };
             kernel::error::to_result(err)?;
         }
-        Ok(files)
+        Ok(Some(files))
     }
 }
 

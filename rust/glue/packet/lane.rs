@@ -19,7 +19,7 @@ use crate::algo::join::DatagramForm;
 use crate::algo::knobs::LaneCpus;
 use crate::algo::lanes::carried_batches::CarriedBatches;
 use crate::algo::lanes::gro_trial::GroTrial;
-use crate::algo::lanes::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
+use crate::algo::lanes::queue::ring::{Consumer, Item, Producer, RequestPlaces, Ring, RING_ITEMS};
 use crate::algo::lanes::queue::Packet as _;
 use crate::algo::lanes::ring_bytes::MAX_CPU_RING_BYTES;
 use crate::algo::limits::MAX_SLOTS;
@@ -68,6 +68,12 @@ enum RequestResult {
     Dropped,
 }
 
+/// Memory for the requests of one lane.
+pub(crate) type Places = VBox<RequestPlaces<SkBuff>>;
+
+// SAFETY: Places of zeros are empty, as requests are.
+unsafe impl Zeroable for RequestPlaces<SkBuff> {}
+
 /// The number of budgets of held packets that one poll carries. A poll of the NIC brings one budget, so the ring at home gets
 /// empty.
 const HELD_BUDGETS: u32 = 4;
@@ -76,10 +82,13 @@ static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// One lane of one source. Its address stays the same from [`Lane::start`] to [`Lane::stop`].
 ///
-/// Its cells are used by its NAPI alone, which runs on one CPU at a time, and never borrowed while the stack is called.
+/// Its cells but `places` are used by its NAPI alone, which runs on one CPU at a time, and never borrowed while the stack is called.
 /// Functions whose contract is "in the poll" are called from [`Lane::poll`], directly or through the stack.
 pub struct Lane {
+    // Dropped before its places.
     ring: Ring<SkBuff>,
+    // Written once, by the thread that gives them to the ring.
+    places: UnsafeCell<Option<Places>>,
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
@@ -102,10 +111,11 @@ pub struct Lane {
     pub(crate) counters: Counters,
 }
 
-// SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial, batches
-// and a joiner that know nothing, zeros, no tag, a worker that is not started, nothing that builds, `Carries::Batches`, false, and counters of zero.
+// SAFETY: Zeros are an empty ring, no places for it and no consumer (null pointers), an empty collector (null pointers, no tag), a
+// trial, batches and a joiner that know nothing, zeros, no tag, a worker that is not started, nothing that builds,
+// `Carries::Batches`, false, and counters of zero.
 unsafe impl Zeroable for Lane {}
-// SAFETY: The cells are used by the NAPI alone; the rest may be shared.
+// SAFETY: The cells are used by the NAPI alone, or by the thread that gives places; the rest may be shared.
 unsafe impl Sync for Lane {}
 // SAFETY: A lane belongs to no thread: its NAPI runs wherever it is scheduled.
 unsafe impl Send for Lane {}
@@ -147,6 +157,27 @@ impl Lane {
             unsafe { lane.build_cpu.stop(lane.cpu) }
         })?;
         Ok((lane, producer))
+    }
+
+    /// Returns memory for the requests of a lane. Process context.
+    pub(crate) fn new_places() -> Result<Places> {
+        Ok(VBox::init(init::zeroed(), GFP_KERNEL)?)
+    }
+
+    /// Returns whether packets may be left to it before they are built. Any context.
+    pub(crate) fn has_places(&self) -> bool {
+        self.ring.has_places()
+    }
+
+    /// Lets packets be left to it before they are built.
+    ///
+    /// # Safety: it has no places, and nobody gives it some at the same time.
+    pub(crate) unsafe fn give_places(&self, places: Places) {
+        // SAFETY: By the contract nobody else uses the cell, and the places stay until the ring is gone. The ring gets them once.
+        unsafe {
+            let places = (*self.places.get()).insert(places);
+            self.ring.give_places(NonNull::from(&**places));
+        }
     }
 
     /// Stops the lane: when it returns, no poll is running and none will, and its ring is empty. Process context.

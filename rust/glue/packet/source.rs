@@ -5,7 +5,7 @@
 //! the stack without a NAPI or are split behind its GRO. Some sources are found by what a packet says, perhaps outside of their
 //! context. Each user of such a source [enters](Source::enter) it first.
 
-use super::lane::{Carries, Lane};
+use super::lane::{Carries, Lane, Places};
 use super::merge_sink;
 use super::pool::{self, Slots};
 use crate::algo::counters::{Counter, Counters};
@@ -348,11 +348,34 @@ impl Source {
         !self.handing_on.stages.is_empty()
     }
 
+    /// Notes what the driver says of this poll. If it leaves packets to lanes, they get places for them in process context, soon.
     pub(crate) fn note_builder(&self, builder: QueueBuilder) {
-        // ORDERING: Relaxed, both: for a file that somebody reads.
+        // ORDERING: Relaxed, both: for a file that somebody reads, and a hint.
         if self.builder.load(Ordering::Relaxed) != builder as u8 {
             self.builder.store(builder as u8, Ordering::Relaxed);
+            if builder == QueueBuilder::Lane && !self.hands_on() {
+                // SAFETY: May be called in any context.
+                unsafe { ffi::mflow_rescan() };
+            }
         }
+    }
+
+    /// Gives all lanes places for packets that are not built, unless they have some. On an error none has got any. Process context.
+    ///
+    /// # Safety: nobody calls it at the same time.
+    pub(crate) unsafe fn give_places(&self) -> Result {
+        if self.lanes().all(Lane::has_places) {
+            return Ok(());
+        }
+        let mut all: [Option<Places>; MAX_LANES] = [const { None }; MAX_LANES];
+        for (places, _) in all.iter_mut().zip(self.lanes()) {
+            *places = Some(Lane::new_places()?);
+        }
+        for (places, lane) in all.into_iter().flatten().zip(self.lanes()) {
+            // SAFETY: By the contract. All lanes get theirs at once, so this one has none.
+            unsafe { lane.give_places(places) };
+        }
+        Ok(())
     }
 
     pub(crate) fn builder(&self) -> QueueBuilder {

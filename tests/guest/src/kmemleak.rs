@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::LEAK_DETECTOR;
 
+use crate::machine::command;
 use crate::mflow;
 
 const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
@@ -16,17 +17,16 @@ const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
 const LEAST_AGE: Duration = Duration::from_secs(6);
 
 pub(crate) fn is_on() -> Result<bool> {
-    let words = fs::read_to_string("/proc/cmdline").context("/proc/cmdline")?;
-    Ok(words.split_whitespace().any(|word| word == LEAK_DETECTOR))
+    command::was_booted_with(LEAK_DETECTOR)
 }
 
 /// Clears what the detector has found up to now: the module was not loaded yet.
 pub(crate) fn begin() -> Result<()> {
     if is_on()? {
         // The kernel would scan by itself a minute after the boot, and say what has not been cleared by then.
-        command("scan=off")?;
-        command("scan")?;
-        command("clear")?;
+        tell("scan=off")?;
+        tell("scan")?;
+        tell("clear")?;
     }
     Ok(())
 }
@@ -40,13 +40,13 @@ pub(crate) fn look() -> Result<()> {
     mflow::unload()?;
     thread::sleep(LEAST_AGE);
     // What is found must be found twice: the first scan may have met a list in the middle of a change.
-    command("scan")?;
-    command("scan")?;
+    tell("scan")?;
+    tell("scan")?;
     let found = fs::read_to_string(KMEMLEAK).context(KMEMLEAK)?;
     ensure!(found.trim().is_empty(), "leaked memory:\n{found}");
     Ok(())
 }
 
-fn command(word: &str) -> Result<()> {
+fn tell(word: &str) -> Result<()> {
     fs::write(KMEMLEAK, word).with_context(|| format!("cannot write {word} to {KMEMLEAK}"))
 }

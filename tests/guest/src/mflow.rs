@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::guest::{BUILD, SEED};
+use mflow_protocol::guest::{BUILD, NO_DEBUGFS, SEED};
 
 use crate::machine::{command, cpu};
 
@@ -174,8 +174,13 @@ pub(crate) fn load_idle(knobs: &Knobs) -> Result<()> {
     load_as(knobs, "0")
 }
 
+/// Loads the module with these knobs, and checks nothing.
+pub(crate) fn modprobe(knobs: &Knobs, enabled: &str) -> Result<()> {
+    command::run(&format!("modprobe mflow {}", knobs.parameters(enabled))).map(drop)
+}
+
 fn load_as(knobs: &Knobs, enabled: &str) -> Result<()> {
-    command::run(&format!("modprobe mflow {}", knobs.parameters(enabled)))?;
+    modprobe(knobs, enabled)?;
     for (name, expected) in [
         ("enabled", enabled.to_owned()),
         ("cpus", cpu::lane_list(knobs.lanes)),
@@ -307,8 +312,12 @@ impl Stats {
         Ok(Self(stats))
     }
 
+    /// Returns them if the module is loaded, and the kernel has files for it.
     pub(crate) fn read_if_loaded() -> Result<Option<Self>> {
-        loaded().then(Self::read).transpose()
+        if !loaded() || command::was_booted_with(NO_DEBUGFS)? {
+            return Ok(None);
+        }
+        Self::read().map(Some)
     }
 
     pub(crate) fn get(&self, name: &str) -> Result<u64> {

@@ -26,6 +26,8 @@ pub const VERDICTS_PORT: &str = "/dev/ttyS1";
 pub const KERNEL_LOG_PORT: &str = "/dev/ttyS2";
 /// The boot parameter with which a checking kernel finds memory that nothing points to any more.
 pub const LEAK_DETECTOR: &str = "kmemleak=on";
+/// The boot parameter of a kernel whose drivers have no files in debugfs.
+pub const NO_DEBUGFS: &str = "debugfs=off";
 /// The serial port on which the receiver of ready-made frames says how far it is.
 pub const CREDIT_PORT: &str = "/dev/ttyS3";
 /// The variable of an order that says how many channels the NICs shall have, if not as many as they come with.

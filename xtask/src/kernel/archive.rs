@@ -35,16 +35,8 @@ impl Archive {
     /// Returns that of a release by its codename, with security updates and backports. Fails if the machine's sources name no archive
     /// of Debian.
     pub(crate) fn of(codename: &str) -> Result<Self> {
-        let targets = tools::output(tools::command("apt-get").args([
-            "indextargets",
-            "--format",
-            "$(SITE) $(RELEASE)",
-            "Created-By: Packages",
-        ]))?;
-        let own = tools::output(
-            tools::command("sh").args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]),
-        )?;
-        let sources = sources(&targets, own.trim(), codename)?;
+        let (targets, own) = own()?;
+        let sources = sources(&targets, &own, codename)?;
         let dir = paths::cache_dir(&format!("apt/{codename}"))?;
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(dir.join(folder))?;
@@ -145,6 +137,30 @@ impl Archive {
     }
 }
 
+/// Returns a release's archives as a system has them that was just installed, without backports: lines of apt's sources. Fails where
+/// [`Archive::of`] does.
+pub(crate) fn lines_of(codename: &str) -> Result<Vec<String>> {
+    let (targets, own) = own()?;
+    let mut suites = suites(&targets, &own, codename)?;
+    suites.retain(|(_, suite)| !suite.ends_with(BACKPORTS));
+    let line = |(site, suite)| format!("deb {site} {suite} main");
+    Ok(suites.into_iter().map(line).collect())
+}
+
+/// Returns where this machine has its packages from, as lines `SITE RELEASE`, and its release.
+fn own() -> Result<(String, String)> {
+    let targets = tools::output(tools::command("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(SITE) $(RELEASE)",
+        "Created-By: Packages",
+    ]))?;
+    let own = tools::output(
+        tools::command("sh").args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]),
+    )?;
+    Ok((targets, own.trim().to_owned()))
+}
+
 fn download_step() -> Step {
     Step::new(
         "download packages of the distribution",
@@ -180,8 +196,11 @@ fn unpack(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns sources for a release where the machine, of another release, has its own from: lines `SITE RELEASE`.
-fn sources(targets: &str, own: &str, codename: &str) -> Result<String> {
+/// The end of the name of a release's backports.
+const BACKPORTS: &str = "-backports";
+
+/// Returns the archives of a release, each with its site, where the machine, of another release, has its own from.
+fn suites<'a>(targets: &'a str, own: &str, codename: &str) -> Result<Vec<(&'a str, String)>> {
     let site = |release: &str| {
         let lines = targets.lines().filter_map(|line| line.split_once(' '));
         let mut sites = lines.filter(|(_, name)| *name == release);
@@ -191,16 +210,21 @@ fn sources(targets: &str, own: &str, codename: &str) -> Result<String> {
         bail!("apt's sources name no archive of {own}, in which {codename} would be, too");
     };
     let mut suites = vec![(main, codename.to_owned())];
-    suites.push((main, format!("{codename}-backports")));
+    suites.push((main, format!("{codename}{BACKPORTS}")));
     if let Some(security) = site(&format!("{own}-security")) {
         suites.push((security, format!("{codename}-security")));
     }
+    Ok(suites)
+}
+
+/// Returns sources for a release as apt reads them.
+fn sources(targets: &str, own: &str, codename: &str) -> Result<String> {
     let signed = if Path::new(KEYRING).exists() {
         format!("Signed-By: {KEYRING}\n")
     } else {
         String::new()
     };
-    Ok(suites
+    Ok(suites(targets, own, codename)?
         .iter()
         .map(|(site, suite)| {
             format!(

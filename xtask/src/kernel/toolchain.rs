@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{ensure, Context as _, Result};
 
+use crate::paths;
 use crate::setup::llvm::Llvm;
 use crate::setup::rust;
 use crate::tools;
@@ -49,7 +50,11 @@ impl Toolchain {
 
 /// Returns `make` for a kernel that names its C compiler itself.
 pub(crate) fn plain_make(dir: &Path, jobs: usize) -> Result<Command> {
-    let found = tools::find("make").is_some();
+    plain_make_of(&paths::search_path(), dir, jobs)
+}
+
+fn plain_make_of(path: &str, dir: &Path, jobs: usize) -> Result<Command> {
+    let found = tools::find_in(path, "make").is_some();
     ensure!(found, "make is not installed; try: apt install make");
     Ok(make(&rust::pinned_toolchain()?, dir, jobs))
 }
@@ -64,4 +69,19 @@ fn make(rust: &str, dir: &Path, jobs: usize) -> Command {
         .arg(dir)
         .arg(format!("-j{jobs}"));
     make
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_make_is_one_sentence_with_its_package() {
+        let empty = tempfile::tempdir().expect("a folder");
+        for path in ["", &empty.path().to_string_lossy()] {
+            let error = plain_make_of(path, empty.path(), 1).expect_err("there is no make");
+            let said = format!("{error:#}");
+            assert_eq!(said, "make is not installed; try: apt install make");
+        }
+    }
 }

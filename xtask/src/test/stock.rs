@@ -14,7 +14,7 @@ use super::guests::draw;
 use super::module::is_made_for;
 use super::vm::{run_each, GuestCases, CASES, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
-use crate::dkms::{self, install};
+use crate::dkms::{self, fresh, install};
 use crate::kernel::distribution::{self, Distribution};
 use crate::kernel::Flavor;
 use crate::module::{self, objtool};
@@ -34,11 +34,11 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      build/lane tcp/build/lane build/classes build/stage build/xdp build/other-program build/devices drops/filter \
                      routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro";
 
-/// The cases that cannot pass there, by the beginning of their names. `c-shims/stock/README.md` says why (`auto/isolated` wants a
-/// guest of its own). With `--full`, and with `--case`, all other cases can be run, and these, too, by `--case` of this layer
+/// The cases that cannot pass there, by the beginning of their names. `c-shims/stock/README.md` says why (`auto/isolated` and
+/// `debugfs/off` want guests of their own). With `--full`, and with `--case`, all other cases can be run, and these, too, by `--case` of this layer
 /// alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed build/napi reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
-                      devices/ifb-vxlan auto/stages auto/isolated tcp/auto/stages paths/nested paths/nfqueue/during \
+                      devices/ifb-vxlan auto/stages auto/isolated debugfs/ tcp/auto/stages paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/flows/churn tcp/load/gro join/frames/v4";
 
@@ -47,6 +47,9 @@ const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
 
 /// The cases about this way alone, by the beginning of their names.
 const OWN: &str = "hooks/ tcp/hooks/";
+
+/// The case about the first page's commands on a fresh system. It runs with `--full`, or by its name.
+const README: &str = "readme/debian-13";
 
 /// The reason for which cases about the distribution's kernel are skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
@@ -59,6 +62,14 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     if tools::find("apt-cache").is_none() {
         outcome.skip(STOCK, NO_DEBIAN);
         return Ok(outcome);
+    }
+    let is_named = |name: &String| README.starts_with(name.as_str());
+    let is_readme = ctx.case.as_ref().map(is_named);
+    if ctx.kernel.is_none() && is_readme.unwrap_or(ctx.full) {
+        run_readme(ctx, &mut outcome);
+        if is_readme.is_some() {
+            return Ok(outcome);
+        }
     }
     if ctx.kernel.is_some() {
         other_kernels::run(ctx, None, &mut outcome)?;
@@ -83,6 +94,22 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     other_kernels::run(ctx, Some(&kernel), &mut outcome)?;
     outcome.add(run_each(ctx, &[guest_cases(ctx, STOCK, kernel, None)?])?);
     Ok(outcome)
+}
+
+/// Installs the package on a fresh system as README.md says.
+fn run_readme(ctx: &Ctx, outcome: &mut Outcome) {
+    if let Some(why) = fresh::refusal() {
+        outcome.skip(README, why);
+        return;
+    }
+    let place = ctx.places.take();
+    let installed = dkms::build().and_then(|package| {
+        let fresh::Installed { release, module } = fresh::install(&package)?;
+        println!("stock   README.md's commands have built the module for Linux {release}");
+        is_made_for(&module, &release)
+    });
+    outcome.held += place.held();
+    outcome.record(README, installed);
 }
 
 /// Returns the cases of a guest with this kernel: those with these names, or else what the run is about.

@@ -50,10 +50,10 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         stream_bytes,
         ..GuestCases::of(ctx, &draw::GUESTS[0])?
     }];
-    let small = draw::GUESTS
+    let others = draw::GUESTS
         .iter()
-        .filter(|guest| guest.nic == Nic::VirtioSmall);
-    for guest in small {
+        .filter(|guest| guest.nic == Nic::VirtioSmall || !guest.debugfs);
+    for guest in others {
         guests.push(GuestCases::of(ctx, guest)?);
     }
     run_each(ctx, &guests)

@@ -10,15 +10,17 @@
 //! | full | the producer asks for room before it starts a batch; what it has reserved always fits |
 //! | cost | each side does one store and one release store per packet, and the lane two release stores per request; a side reads the other's index only if its own copy of it says "full" or "empty" |
 //!
-//! A *request* is a packet that is not built yet. It lies in a place of the ring's own memory. The producer takes the place and
-//! fills it, and may fill it again once the lane has built the packet. Places are used in turn, so two counts say which are free.
-//! The producer's next push, take or `publish` publishes the request, which has been filled by then.
+//! A *request* is a packet that is not built yet. It lies in a place of its own. The producer takes the place and fills it, and may
+//! fill it again once the lane has built the packet. Places are used in turn, so two counts say which are free. The producer's next
+//! push, take or `publish` publishes the request, which has been filled by then. A ring has no places until it is given some, as
+//! most drivers build all packets: they take four times the memory of the items. Each end finds them by a pointer on a line that it
+//! writes anyway.
 //!
 //! A ring may have a *building end* between the two: it goes over the items before the consumer sees them, and puts a packet in
 //! the place of each request. Nothing is moved: room, order and the ends of batches stay as the producer has made them.
 //!
 //! `head`, `built` and `tail` count items, `freed` counts requests; they wrap, and lie on cache lines of their own (128 bytes:
-//! adjacent lines are fetched in pairs). Memory of zeros is an empty ring.
+//! adjacent lines are fetched in pairs). Memory of zeros is an empty ring without places.
 
 use super::Packet;
 use crate::algo::sync::{AtomicPtr, AtomicU32, Ordering};
@@ -29,8 +31,11 @@ use core::ptr::{self, NonNull};
 /// Items a ring can hold; a power of two, and more than [`MAX_BATCH_PKTS`](crate::algo::limits::MAX_BATCH_PKTS).
 pub const RING_ITEMS: usize = if cfg!(loom) { 4 } else { 8192 };
 
-/// Requests a ring can hold; a power of two.
+/// Requests a ring with places can hold; a power of two.
 pub const RING_REQUESTS: usize = if cfg!(loom) { 2 } else { 4096 };
+
+/// The memory of a request, at most.
+pub const REQUEST_BYTES: usize = 64;
 
 const MASK: u32 = RING_ITEMS as u32 - 1;
 const REQUEST_MASK: u32 = RING_REQUESTS as u32 - 1;
@@ -59,6 +64,23 @@ pub enum Item<P, B> {
 #[repr(align(128))]
 struct OwnLine<T>(T);
 
+/// The places for a ring's requests. Memory of zeros has empty ones, if that of a request is one without contents.
+pub struct RequestPlaces<P: Packet>([P::Request; RING_REQUESTS]);
+
+impl<P: Packet> Default for RequestPlaces<P> {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| P::Request::default()))
+    }
+}
+
+/// The fields of the end that builds.
+struct Requests<P: Packet> {
+    // INVARIANT: at most RING_REQUESTS places have been taken and not freed.
+    freed: AtomicU32,
+    // INVARIANT: null, or places that outlive the ring. Where there is a request, they are there.
+    places: AtomicPtr<RequestPlaces<P>>,
+}
+
 /// The shared memory of a ring. See the head of this file.
 pub struct Ring<P: Packet> {
     // INVARIANT: `tail - head <= RING_ITEMS`; the items in between hold what was published and not yet popped.
@@ -66,11 +88,9 @@ pub struct Ring<P: Packet> {
     // INVARIANT: with a building end, it lies between `head` and `tail`, and no request lies before it; without one, it stays 0.
     built: OwnLine<AtomicU32>,
     tail: OwnLine<AtomicU32>,
-    // INVARIANT: at most RING_REQUESTS places have been taken and not freed.
-    freed: OwnLine<AtomicU32>,
+    requests: OwnLine<Requests<P>>,
     // A node's address, or a tag and a form.
     items: [AtomicPtr<P::Node>; RING_ITEMS],
-    requests: [P::Request; RING_REQUESTS],
     packets: PhantomData<P>,
 }
 
@@ -81,15 +101,17 @@ unsafe impl<P: Packet + Send> Send for Ring<P> {}
 unsafe impl<P: Packet + Send> Sync for Ring<P> {}
 
 impl<P: Packet> Ring<P> {
-    /// Returns an empty ring.
+    /// Returns an empty ring without places for requests.
     pub fn new() -> Self {
         Self {
             head: OwnLine(AtomicU32::new(0)),
             built: OwnLine(AtomicU32::new(0)),
             tail: OwnLine(AtomicU32::new(0)),
-            freed: OwnLine(AtomicU32::new(0)),
+            requests: OwnLine(Requests {
+                freed: AtomicU32::new(0),
+                places: AtomicPtr::new(ptr::null_mut()),
+            }),
             items: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
-            requests: core::array::from_fn(|_| P::Request::default()),
             packets: PhantomData,
         }
     }
@@ -111,15 +133,38 @@ impl<P: Packet> Ring<P> {
         self.tail.0.load(Ordering::Relaxed).wrapping_sub(head)
     }
 
+    /// Gives the ring places for requests, which its producer uses from its next reservation on. Any context.
+    ///
+    /// # Safety
+    ///
+    /// 1. `places` are empty, outlive the ring and both ends, and are nobody else's.
+    /// 2. It is called once at most.
+    pub unsafe fn give_places(&self, places: NonNull<RequestPlaces<P>>) {
+        // ORDERING: Release pairs with the Acquire in `Producer::reserve_requests`: empty places are visible with the pointer.
+        let requests = &self.requests.0;
+        requests.places.store(places.as_ptr(), Ordering::Release);
+    }
+
+    /// Returns whether it has places for requests. Any context.
+    pub fn has_places(&self) -> bool {
+        // ORDERING: Relaxed: a snapshot.
+        !self.requests.0.places.load(Ordering::Relaxed).is_null()
+    }
+
     /// Builds the oldest request, behind the `freed` requests that have been built, and frees its place. Called by the end that
-    /// builds.
+    /// builds, for a request.
     #[inline]
     fn build<B>(&self, freed: &mut u32, tag: Tag, build: impl FnOnce(Tag, &P::Request) -> B) -> B {
+        let requests = &self.requests.0;
+        // ORDERING: Relaxed: the producer had seen the places before it published the request.
+        let places = requests.places.load(Ordering::Relaxed);
+        // SAFETY: By the invariant they are there, as there is a request.
+        let RequestPlaces(places) = unsafe { &*places };
         // PANIC: masked to below the length.
-        let built = build(tag, &self.requests[(*freed & REQUEST_MASK) as usize]);
+        let built = build(tag, &places[(*freed & REQUEST_MASK) as usize]);
         *freed = freed.wrapping_add(1);
         // ORDERING: Release pairs with the Acquire in `Producer::reserve_requests`: the place is free only now.
-        self.freed.0.store(*freed, Ordering::Release);
+        requests.freed.store(*freed, Ordering::Release);
         built
     }
 
@@ -166,12 +211,16 @@ impl<P: Packet> Ring<P> {
     }
 
     fn ends_of(ring: NonNull<Self>, builds_apart: bool) -> (Producer<P>, Consumer<P>) {
+        // loom's cells are larger than what is in them.
+        const { assert!(cfg!(loom) || size_of::<P::Request>() <= REQUEST_BYTES) };
         let producer = Producer {
             ring,
             builds_apart,
             tail: 0,
             head_seen: 0,
             reserved: 0,
+            places: NonNull::dangling(),
+            nr_places: 0,
             requests: 0,
             freed_seen: 0,
             reserved_requests: 0,
@@ -200,7 +249,7 @@ impl<P: Packet> Drop for Ring<P> {
         // ORDERING: Relaxed: we have the ring to ourselves.
         consumer.head = self.head.0.load(Ordering::Relaxed);
         consumer.tail_seen = consumer.head;
-        consumer.freed = self.freed.0.load(Ordering::Relaxed);
+        consumer.freed = self.requests.0.freed.load(Ordering::Relaxed);
         while consumer.pop(|_, request| P::discard(request)).is_some() {}
     }
 }
@@ -213,11 +262,15 @@ pub struct Producer<P: Packet> {
     tail: u32,
     head_seen: u32,
     reserved: u32,
+    // INVARIANT: they are the ring's if `nr_places` is not 0.
+    places: NonNull<RequestPlaces<P>>,
+    // The number of places that the ring is known to have.
+    nr_places: u32,
     // The requests that have been taken.
     requests: u32,
     // The requests that are known to have been freed.
     freed_seen: u32,
-    // The requests that are reserved.
+    // The requests that are reserved: none while no places are known.
     reserved_requests: u32,
 }
 
@@ -299,13 +352,21 @@ impl<P: Packet> Producer<P> {
         self.tail.wrapping_sub(self.head_seen)
     }
 
-    /// Reserves places for `requests` more, beside the room for their items; false if there are not that many.
+    /// Reserves places for `requests` more, beside the room for their items; false if there are not that many, or none at all.
     #[inline]
     pub fn reserve_requests(&mut self, requests: u32) -> bool {
         let wanted = self.reserved_requests.wrapping_add(requests);
         if self.request_room() < wanted {
+            let shared = &self.ring().requests.0;
             // ORDERING: Acquire pairs with the Release in `Ring::build`: what was in the places has been taken.
-            self.freed_seen = self.ring().freed.0.load(Ordering::Acquire);
+            let freed = shared.freed.load(Ordering::Acquire);
+            // ORDERING: Acquire pairs with the Release in `Ring::give_places`.
+            let places = NonNull::new(shared.places.load(Ordering::Acquire));
+            self.freed_seen = freed;
+            if let Some(places) = places {
+                // INVARIANT: these are the ring's. CAST: a small constant.
+                (self.places, self.nr_places) = (places, RING_REQUESTS as u32);
+            }
             if self.request_room() < wanted {
                 return false;
             }
@@ -322,8 +383,8 @@ impl<P: Packet> Producer<P> {
 
     #[inline]
     fn request_room(&self) -> u32 {
-        // CAST: the capacity is a small constant.
-        (RING_REQUESTS as u32).wrapping_sub(self.requests.wrapping_sub(self.freed_seen))
+        let taken = self.requests.wrapping_sub(self.freed_seen);
+        self.nr_places.wrapping_sub(taken)
     }
 
     /// Takes the next places for requests, and items for them: at most `most`, no more than were reserved, and none beyond the
@@ -351,9 +412,11 @@ impl<P: Packet> Producer<P> {
         }
         self.requests = self.requests.wrapping_add(requests);
         self.reserved_requests -= requests;
+        // SAFETY: Requests were reserved, so by the invariant these are the ring's, which outlive us.
+        let RequestPlaces(places) = unsafe { self.places.as_ref() };
         // CAST: 32 bits into a usize.
-        let places = first..first + requests as usize;
-        self.ring().requests.get(places).unwrap_or_default()
+        let taken = first..first + requests as usize;
+        places.get(taken).unwrap_or_default()
     }
 
     /// Makes all items, and requests as they are filled now, visible to the consumer.

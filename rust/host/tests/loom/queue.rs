@@ -92,6 +92,42 @@ fn places_of_requests_are_used_in_turn() {
     });
 }
 
+/// Places are given while the producer asks for some: it has all or none of them, and the consumer finds what lies in them.
+#[test]
+fn places_are_given_at_any_time() {
+    loom::model(|| {
+        let factory = Factory::default();
+        let (ring, mut producer, mut consumer) = OwnedRing::without_places(Box::default());
+        let ring = Arc::new(ring);
+
+        let given = ring.clone();
+        let giving = thread::spawn(move || given.give_places());
+        let packets = factory.clone();
+        let pushing = thread::spawn(move || {
+            let has_places = producer.reserve_requests(1);
+            assert!(producer.reserve(1));
+            if has_places {
+                let request = producer.take_requests(Tag::NONE, 1).first().unwrap();
+                request.fill(packets.packet(0));
+            } else {
+                assert!(producer.push(packets.packet(0)).is_ok());
+            }
+            producer.publish();
+        });
+        let mut popped: Vec<_> = consumer
+            .pop(TestRequest::build)
+            .map(number)
+            .into_iter()
+            .collect();
+        giving.join().unwrap();
+        pushing.join().unwrap();
+        popped.extend(consumer.pop(TestRequest::build).map(number));
+        assert_eq!(popped, [0]);
+        drop(ring);
+        assert_eq!(factory.alive(), 0);
+    });
+}
+
 /// The core that builds and the one that carries, behind the one that pushes: each item once, in order, and a place is filled
 /// again only after what was in it has been built.
 #[test]

@@ -2,6 +2,7 @@
 
 //! A host whose cores can run on threads: dispatcher, rings, lanes and slot together, for one flow.
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, U
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::chain::Chain;
-use mflow_algo::algo::lanes::queue::ring::{BuildingEnd, Consumer, Item, Producer, Ring};
+use mflow_algo::algo::lanes::queue::ring::{
+    BuildingEnd, Consumer, Item, Producer, RequestPlaces, Ring,
+};
 use mflow_algo::algo::lanes::queue::Packet as _;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::flow_orders::Orders;
@@ -29,16 +32,42 @@ const SLOT: usize = 0;
 /// A ring whose ends are elsewhere. It is dropped after them: every test joins its threads first.
 pub(crate) struct OwnedRing {
     ring: NonNull<Ring<TestPacket>>,
+    /// Its places for requests, if it has been given some. Dropped after the ring.
+    places: Cell<Option<NonNull<RequestPlaces<TestPacket>>>>,
 }
 
 impl OwnedRing {
     pub(crate) fn new(
         ring: Box<Ring<TestPacket>>,
     ) -> (Self, Producer<TestPacket>, Consumer<TestPacket>) {
-        let ring = NonNull::from(Box::leak(ring));
+        let (owned, producer, consumer) = Self::without_places(ring);
+        owned.give_places();
+        (owned, producer, consumer)
+    }
+
+    /// Returns a ring that has no places for requests yet.
+    pub(crate) fn without_places(
+        ring: Box<Ring<TestPacket>>,
+    ) -> (Self, Producer<TestPacket>, Consumer<TestPacket>) {
+        let owned = Self::owning(ring);
         // SAFETY: The ring is freed in `drop`, after the ends' last use, and this is the only call for it.
-        let (producer, consumer) = unsafe { Ring::ends(ring) };
-        (Self { ring }, producer, consumer)
+        let (producer, consumer) = unsafe { Ring::ends(owned.ring) };
+        (owned, producer, consumer)
+    }
+
+    fn owning(ring: Box<Ring<TestPacket>>) -> Self {
+        Self {
+            ring: NonNull::from(Box::leak(ring)),
+            places: Cell::new(None),
+        }
+    }
+
+    /// Gives the ring places for requests. Called once.
+    pub(crate) fn give_places(&self) {
+        let places = NonNull::from(Box::leak(empty_places()));
+        self.places.set(Some(places));
+        // SAFETY: They are freed in `drop`, after the ring, and nobody else has them. This is the only call for the ring.
+        unsafe { Ring::give_places(self, places) };
     }
 
     pub(crate) fn with_building(
@@ -49,11 +78,24 @@ impl OwnedRing {
         BuildingEnd<TestPacket>,
         Consumer<TestPacket>,
     ) {
-        let ring = NonNull::from(Box::leak(ring));
-        // SAFETY: As in `new`.
-        let (producer, building, consumer) = unsafe { Ring::ends_with_building(ring) };
-        (Self { ring }, producer, building, consumer)
+        let owned = Self::owning(ring);
+        owned.give_places();
+        // SAFETY: As in `without_places`.
+        let (producer, building, consumer) = unsafe { Ring::ends_with_building(owned.ring) };
+        (owned, producer, building, consumer)
     }
+}
+
+/// Returns places for requests. They never lie on the stack, and Miri would be long at filling them.
+#[cfg(not(loom))]
+fn empty_places() -> Box<RequestPlaces<TestPacket>> {
+    // SAFETY: By their documentation, memory of zeros has empty ones: so has a request's, which is a null pointer.
+    unsafe { Box::new_zeroed().assume_init() }
+}
+
+#[cfg(loom)]
+fn empty_places() -> Box<RequestPlaces<TestPacket>> {
+    Box::default()
 }
 
 impl Deref for OwnedRing {
@@ -67,8 +109,15 @@ impl Deref for OwnedRing {
 
 impl Drop for OwnedRing {
     fn drop(&mut self) {
-        // SAFETY: It came from a `Box`, and both ends have been used for the last time.
-        drop(unsafe { Box::from_raw(self.ring.as_ptr()) });
+        // SAFETY: Each came from a `Box`, and all ends have been used for the last time.
+        unsafe {
+            drop(Box::from_raw(self.ring.as_ptr()));
+            drop(
+                self.places
+                    .get()
+                    .map(|places| Box::from_raw(places.as_ptr())),
+            );
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 //! Programs of the distribution, run with an error that says all.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -11,6 +12,12 @@ use anyhow::{bail, ensure, Context as _, Result};
 
 pub(crate) const START: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Returns whether the kernel's command line has this word.
+pub(crate) fn was_booted_with(word: &str) -> Result<bool> {
+    let words = fs::read_to_string("/proc/cmdline").context("/proc/cmdline")?;
+    Ok(words.split_whitespace().any(|one| one == word))
+}
 
 /// Runs a command line (split at white space, no quoting) and returns its standard output.
 pub(crate) fn run(line: &str) -> Result<String> {

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::guest::{Message, Order, ORDER_FILE, TERMINAL_PORT};
+use mflow_protocol::guest::{Message, Order, NO_DEBUGFS, ORDER_FILE, TERMINAL_PORT};
 use nix::errno::Errno;
 use nix::mount::{mount, MsFlags};
 use nix::sys::reboot::{reboot, RebootMode};
@@ -64,6 +64,10 @@ fn prepare() -> Result<()> {
         ("bpf", "/sys/fs/bpf"),
     ];
     for (kind, target) in mounts {
+        // /proc comes first.
+        if kind == "debugfs" && command::was_booted_with(NO_DEBUGFS)? {
+            continue;
+        }
         fs::create_dir_all(target).with_context(|| format!("cannot create {target}"))?;
         mount(
             Some(kind),

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 
 use anyhow::{ensure, Context as _, Result};
 
@@ -11,15 +12,46 @@ use anyhow::{ensure, Context as _, Result};
 /// function into the other), and areas it frees late.
 const KEPT: [&str; 3] = ["copy_process", "kernel_clone", "unpurged"];
 
-/// The pages of a lane with that which the kernel leaves free behind them: little else is of that size.
-const LANE_BYTES: std::ops::RangeInclusive<i64> = (324 << 10)..=(336 << 10);
+/// The pages of a lane, and of its places for packets that are not built, each with that which the kernel leaves free behind them:
+/// little else is of that size.
+const LANE_BYTES: RangeInclusive<i64> = (68 << 10)..=(84 << 10);
+const PLACES_BYTES: RangeInclusive<i64> = (260 << 10)..=(260 << 10);
 
-/// Returns how many lanes there are, and other things of their size.
-pub(crate) fn lanes() -> Result<usize> {
-    let areas = fs::read_to_string("/proc/vmallocinfo")?;
-    let areas: Vec<_> = areas.lines().map(area).collect::<Result<_>>()?;
-    let is_lane = |&(bytes, caller): &(i64, &str)| LANE_BYTES.contains(&bytes) && !is_kept(caller);
-    Ok(areas.into_iter().filter(|area| is_lane(area)).count())
+/// The number of lanes, and how many of them have places for packets that are not built; with other things of these sizes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lanes {
+    pub(crate) all: usize,
+    pub(crate) with_places: usize,
+    /// Of all these together.
+    pub(crate) bytes: i64,
+}
+
+impl Lanes {
+    pub(crate) fn count() -> Result<Self> {
+        let areas = fs::read_to_string("/proc/vmallocinfo")?;
+        let mut areas: Vec<_> = areas.lines().map(area).collect::<Result<_>>()?;
+        areas.retain(|(_, caller)| !is_kept(caller));
+        let of = |sizes: RangeInclusive<i64>| {
+            let bytes = areas.iter().map(|&(bytes, _)| bytes);
+            let found: Vec<_> = bytes.filter(|bytes| sizes.contains(bytes)).collect();
+            (found.len(), found.iter().sum::<i64>())
+        };
+        let ((all, lane_bytes), (with_places, places_bytes)) = (of(LANE_BYTES), of(PLACES_BYTES));
+        Ok(Self {
+            all,
+            with_places,
+            bytes: lane_bytes + places_bytes,
+        })
+    }
+
+    /// Returns what there was besides, earlier or later.
+    pub(crate) fn beside(&self, others: &Self) -> Self {
+        Self {
+            all: self.all.saturating_sub(others.all),
+            with_places: self.with_places.saturating_sub(others.with_places),
+            bytes: self.bytes - others.bytes,
+        }
+    }
 }
 
 /// Fails if each round has cost memory; the samples are of the same moment of every round.

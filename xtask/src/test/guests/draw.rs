@@ -14,7 +14,7 @@ use std::fmt;
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::cpus::{ISOLATED, NEEDED_WITH_ISOLATED, UNDISTURBED};
-use mflow_protocol::guest::ListedCase;
+use mflow_protocol::guest::{ListedCase, NO_DEBUGFS};
 
 use crate::kernel::source::short_hash;
 use crate::kernel::{Flavor, Way};
@@ -32,10 +32,12 @@ pub(in crate::test) struct GuestKind {
     pub(in crate::test) channels: Option<u16>,
     /// The way the module comes into the kernel's stack.
     pub(in crate::test) way: Way,
+    /// False if its kernel has no debugfs.
+    pub(in crate::test) debugfs: bool,
 }
 
 /// The guests of the layers `vm`, `vm-debug` and `mlx5`.
-pub(in crate::test) const GUESTS: [GuestKind; 9] = [
+pub(in crate::test) const GUESTS: [GuestKind; 10] = [
     guest("vm", Flavor::Vm, Nic::Virtio, None),
     guest("vm-debug", Flavor::Debug, Nic::Virtio, None),
     guest("mlx5-1", Flavor::Vm, Nic::Mlx5, Some(1)),
@@ -43,6 +45,10 @@ pub(in crate::test) const GUESTS: [GuestKind; 9] = [
     guest("mlx5-striding-1", Flavor::Vm, Nic::Mlx5Striding, Some(1)),
     guest("mlx5-striding-4", Flavor::Vm, Nic::Mlx5Striding, Some(4)),
     guest("vm-small", Flavor::Vm, Nic::VirtioSmall, None),
+    GuestKind {
+        debugfs: false,
+        ..guest("vm-no-debugfs", Flavor::Vm, Nic::Virtio, None)
+    },
     GuestKind {
         way: Way::Stock,
         ..guest("vm-debug-stock", Flavor::Debug, Nic::Virtio, None)
@@ -65,6 +71,7 @@ pub(in crate::test) const fn guest(
         nic,
         channels,
         way: Way::Patched,
+        debugfs: true,
     }
 }
 
@@ -105,6 +112,9 @@ const SMALL_BUFFERS: &str = "build/ size/";
 /// it has few cases.
 const ISOLATED_CPUS: &str = "auto/isolated";
 
+/// All cases of the guest without debugfs, which need that. It is worth a boot only in some runs: so few are drawn.
+const WITHOUT_DEBUGFS: &str = "debugfs/";
+
 /// The cases of each kind of guest, by its name.
 pub(in crate::test) type Cases = BTreeMap<&'static str, BTreeSet<String>>;
 
@@ -115,6 +125,12 @@ impl GuestKind {
             nic: self.nic,
             ..Hardware::default()
         };
+        if !self.debugfs {
+            return Hardware {
+                append: Some(NO_DEBUGFS.to_owned()),
+                ..hardware
+            };
+        }
         if self.nic != Nic::VirtioSmall {
             return hardware;
         }
@@ -149,6 +165,9 @@ impl GuestKind {
                 .any(|group| idea.starts_with(group))
         };
         if self.nic != Nic::VirtioSmall && is_one_of(ISOLATED_CPUS) {
+            return false;
+        }
+        if self.debugfs == is_one_of(WITHOUT_DEBUGFS) {
             return false;
         }
         let holds = match self.way {
@@ -192,7 +211,7 @@ impl GuestKind {
 
     /// Tells whether each run has this case here.
     fn always_has(self, case: &str) -> bool {
-        has_word(CORE, case)
+        self.debugfs && has_word(CORE, case)
             || self.is_stock_card()
             || self.flavor == Flavor::Debug && has_word(CHECKED, case)
     }
@@ -468,7 +487,7 @@ mod tests {
     const NAMES: &str = "main tail/lanes-2 hotplug/lane batch/1 batch/16 batch/256 tcp/batch/16 tcp/batch/256 \
                          family/4-in-4/16 family/6-in-4/16 family/4-in-6/16 family/6-in-6/16 family/4-in-4/4000 \
                          family/6-in-6/4000 tcp/family/6-in-4 tcp/reset connectx/link connectx/death tcp/flows/churn/v4 \
-                         auto/isolated auto/follows hooks/enabled hooks/full hooks/verdict tcp/hooks/clones \
+                         auto/isolated auto/follows debugfs/off hooks/enabled hooks/full hooks/verdict tcp/hooks/clones \
                          sums/own sums/routed";
 
     fn candidates(seed: &str) -> Vec<(GuestKind, String)> {
@@ -531,6 +550,8 @@ mod tests {
                 .any(|name| name.contains("mlx5") && name.contains("reset")));
             let isolated = names.iter().filter(|name| name.ends_with("isolated"));
             assert_eq!(isolated.collect::<Vec<_>>(), ["vm-small auto/isolated"]);
+            let without = names.iter().filter(|name| name.contains("debugfs"));
+            assert_eq!(without.collect::<Vec<_>>(), ["vm-no-debugfs debugfs/off"]);
             assert_eq!(names, self::names(seed));
         }
         assert_ne!(names("one"), names("other"));
@@ -555,7 +576,7 @@ mod tests {
                 |case: &&String| !has_word(PARAMETRIC, group_of(case)) && !has_word(CORE, case);
             let anywhere = plain.clone().filter(|(guest, _)| !guest.is_stock_card());
             let drawn: BTreeSet<_> = anywhere.map(|(_, case)| case).filter(is_drawn).collect();
-            assert!((1..=3).contains(&drawn.len()), "a fifth of 13: {drawn:?}");
+            assert!((1..=3).contains(&drawn.len()), "a fifth of 14: {drawn:?}");
             for name in CHECKED.split_whitespace() {
                 assert!(checked.clone().any(|(_, case)| case == name), "{name}");
             }

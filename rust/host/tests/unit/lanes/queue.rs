@@ -240,6 +240,29 @@ fn is_same(item: Option<Item<TestPacket, TestPacket>>, expected: Option<ModelIte
     item == expected
 }
 
+/// A ring has places for requests only once it was given some: until then the core of the NIC builds all packets.
+#[test]
+fn places_come_when_they_are_given() {
+    let factory = Factory::default();
+    let (ring, mut producer, mut consumer) = OwnedRing::without_places(zeroed());
+    assert!(producer.reserve(2));
+    for _ in 0..2 {
+        assert!(!ring.has_places());
+        assert!(!producer.reserve_requests(1));
+        assert!(producer.take_requests(Tag::NONE, 1).is_empty());
+    }
+    assert!(producer.push(factory.packet(0)).is_ok());
+    ring.give_places();
+    assert!(ring.has_places());
+    assert!(producer.reserve_requests(RING_REQUESTS as u32));
+    let request = producer.take_requests(Tag::NONE, 1).first().unwrap();
+    request.fill(factory.packet(1));
+    producer.publish();
+    for expected in [ModelItem::Packet(0), ModelItem::Request(Tag::NONE, 1)] {
+        assert!(is_same(consumer.pop(TestRequest::build), Some(expected)));
+    }
+}
+
 /// The property below hardly ever draws numbers that fit to the last place.
 #[test]
 fn all_places_can_be_reserved_and_no_more() {

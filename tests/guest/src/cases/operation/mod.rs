@@ -7,5 +7,6 @@ pub(crate) mod devices;
 pub(crate) mod hooks;
 pub(crate) mod knobs;
 pub(crate) mod leaks;
+pub(crate) mod no_debugfs;
 pub(crate) mod reasons;
 pub(crate) mod reload;
