@@ -17,7 +17,8 @@ use crate::machine::{command, cpu};
 use crate::mflow::{self, Knobs};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
-use crate::traffic::rig::{Rig, MOST_JOINED_PKTS};
+use crate::traffic::rig::Rig;
+use crate::traffic::scale::MOST_JOINED_PKTS;
 use crate::traffic::{Live as _, Load as _};
 
 const KERNEL_LOG: &str = "/dev/kmsg";
