@@ -54,7 +54,7 @@ static void mflow_restage_work(struct work_struct *work)
 
 static DECLARE_WORK(mflow_restage_item, mflow_restage_work);
 
-/* Has the stages laid out again, by work that takes locks. Any context. */
+/* Asks for stages to be laid out again, by work that takes locks. Any context. */
 void mflow_restage(void)
 {
 	queue_work(mflow_unbound_wq, &mflow_restage_item);

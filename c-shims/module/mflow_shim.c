@@ -338,7 +338,7 @@ static void mflow_rescan_work(struct work_struct *work)
 
 static DECLARE_WORK(mflow_rescan_item, mflow_rescan_work);
 
-/* Has devices searched for queues without a source, by work. Any context. */
+/* Asks for a search of devices for queues without a source, by work. Any context. */
 void mflow_rescan(void)
 {
 	queue_work(mflow_percpu_wq, &mflow_rescan_item);

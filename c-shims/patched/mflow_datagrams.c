@@ -148,7 +148,7 @@ void mflow_list_at_begin(struct sk_buff *skb)
 		mflow_aggregate_note(skb);
 }
 
-/* Has the members of a list follow its head. It is taken apart next, and begins at its transport header. */
+/* Makes the members of a list follow its head. It is taken apart next, and begins at its transport header. */
 void mflow_list_at_end(struct sk_buff *skb)
 {
 	int network_bytes = -skb_network_offset(skb);

@@ -51,7 +51,7 @@ static struct mflow_stock_port *mflow_port_find(const struct net_device *dev)
 	return NULL;
 }
 
-/* Has GRO see the packet at our device. Returns false if the port has just gone, and there is no GRO. In a lane's poll. */
+/* Shows the packet to GRO at our device. Returns false if the port has just gone, and there is no GRO. In a lane's poll. */
 bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 {
 	const struct mflow_stock_port *port = mflow_port_find(skb->dev);

@@ -239,7 +239,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Has a core go on to the next packet of its poll when it has carried one, or end the poll.
+    /// Goes on to the next packet of a core's poll when it has carried one, or ends the poll.
     fn carried(&mut self, core: usize) {
         let Some(mut poll) = self.cores[core].poll.take() else {
             return;
