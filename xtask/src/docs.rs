@@ -16,6 +16,8 @@ use anyhow::{ensure, Context as _, Result};
 use crate::paths;
 use crate::results;
 use crate::test::budget;
+use crate::tools;
+use crate::vm;
 
 /// A part of a document.
 struct Part {
@@ -62,6 +64,16 @@ const PARTS: &[Part] = &[
     },
 ];
 
+/// The tables of hosts, which the guest program makes of its cases. One of its unit tests compares the documents with them.
+const OF_GUEST: &[Part] = &[
+    of_manual("hosts", |_| hosts(&[])),
+    Part {
+        document: "README.md",
+        name: "hosts",
+        text: |_| hosts(&["--short"]),
+    },
+];
+
 /// The name of a part that is a document.
 const WHOLE: &str = "all";
 
@@ -76,7 +88,7 @@ const fn of_manual(name: &'static str, text: fn(&Path) -> Result<String>) -> Par
 /// Writes all parts into their documents.
 pub fn run() -> Result<ExitCode> {
     let project = paths::project();
-    for part in PARTS {
+    for part in PARTS.iter().chain(OF_GUEST) {
         let path = project.join(part.document);
         let old = read(&path)?;
         let new = part.put_into(&old, project)?;
@@ -88,7 +100,7 @@ pub fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails if a document does not have its parts as they would be written now.
+/// Fails if a document does not have its parts as they would be written now, but for those of the guest program.
 pub(crate) fn check(project: &Path) -> Result<()> {
     let mut stale = Vec::new();
     for part in PARTS {
@@ -151,6 +163,11 @@ fn figures(project: &Path) -> Result<String> {
     let lines = results.lines().skip_while(|line| !line.starts_with('|'));
     let table = lines.take_while(|line| line.starts_with('|'));
     Ok(table.map(|line| format!("{line}\n")).collect())
+}
+
+fn hosts(more: &[&str]) -> Result<String> {
+    let mut command = tools::command(&vm::guest_program()?.to_string_lossy());
+    tools::output(command.args(["hosts", "--table"]).args(more))
 }
 
 fn read(path: &Path) -> Result<String> {

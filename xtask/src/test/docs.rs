@@ -234,7 +234,7 @@ fn beginnings(project: &Path) -> Result<()> {
 fn drawn_parts(project: &Path) -> Result<()> {
     const CASES: &str = "tests/guest/src/cases/README.md";
     let (group, checked) = (draw::OF_GROUP, draw::OF_CHECKED);
-    let (of_driver, of_host) = (mlx5::OF_DRIVER, hosts::OF_GROUP);
+    let (of_driver, of_host, of_during) = (mlx5::OF_DRIVER, hosts::OF_GROUP, hosts::OF_DURING);
     let expected = [
         (
             "tests/README.md",
@@ -255,6 +255,10 @@ fn drawn_parts(project: &Path) -> Result<()> {
         (
             "tests/guest/src/hosts/README.md",
             format!("it draws {of_host} of each group"),
+        ),
+        (
+            "tests/guest/src/hosts/README.md",
+            format!("and {of_during} of the cases named `during`"),
         ),
     ];
     let mut missing = Vec::new();

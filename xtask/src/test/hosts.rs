@@ -278,6 +278,10 @@ fn has_docker(ctx: &Ctx) -> bool {
 /// The part of each group of cases that the default run draws; tidy holds the layer's README against this.
 pub(super) const OF_GROUP: draw::Part = draw::Part::Third;
 
+/// The part of the cases in which rules come during a split, of all groups; tidy looks at this likewise. They take twice as long as
+/// others.
+pub(super) const OF_DURING: draw::Part = draw::Part::Fifth;
+
 /// Returns the cases of the default run: of those that differ in the family of addresses alone one, and a part of each group.
 fn drawn(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
     let one_family = draw::part_of_each(seed, cases, draw::Part::One, |name| {
@@ -285,9 +289,16 @@ fn drawn(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
         let idea = both.filter_map(|family| name.strip_suffix(family)).next();
         idea.unwrap_or(name).to_owned()
     });
-    draw::part_of_each(seed, one_family, OF_GROUP, |name| {
+    let (during, others) = one_family
+        .into_iter()
+        .partition(|name| name.contains("/during"));
+    let mut drawn = draw::part_of_each(seed, others, OF_GROUP, |name| {
         draw::group_of(name).to_owned()
-    })
+    });
+    drawn.extend(draw::part_of_each(seed, during, OF_DURING, |_| {
+        String::new()
+    }));
+    drawn
 }
 
 #[cfg(test)]
@@ -385,14 +396,18 @@ mod tests {
 
     #[test]
     fn one_family_and_a_part_of_each_group_are_drawn_and_all_at_times() {
-        let all = "kube/a kube/a/v6 kube/b/v4 kube/b/v6 kube/c ufw/v4 ufw/v6 flannel";
+        let all = "kube/a kube/a/v6 kube/b/v4 kube/b/v6 kube/c ufw/v4 ufw/v6 flannel \
+                   kube/during kube/during/v6 ufw/a/during/v4 ufw/during mesh/during tproxy/during";
         let all: BTreeSet<String> = all.split(' ').map(str::to_owned).collect();
         let mut ever = BTreeSet::new();
         for seed in 0..64 {
             let some = drawn(&seed.to_string(), all.clone());
-            let of = |group| some.iter().filter(|name| name.starts_with(group)).count();
+            let (during, others): (Vec<_>, Vec<_>) =
+                some.into_iter().partition(|name| name.contains("/during"));
+            let of = |group| others.iter().filter(|name| name.starts_with(group)).count();
             assert_eq!((of("kube/"), of("ufw/") + of("flannel")), (1, 1));
-            ever.extend(some);
+            assert_eq!(during.len(), 1);
+            ever.extend(others.into_iter().chain(during));
         }
         assert_eq!(ever, all);
     }

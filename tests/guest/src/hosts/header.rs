@@ -10,7 +10,7 @@ use anyhow::{ensure, Result};
 
 use super::elephant::receiver::{Arrived, Look};
 use super::elephant::{Elephant, PORT};
-use super::host::{Host, Rules};
+use super::host::{Change, Host, Rules};
 use super::{router, Case};
 use crate::machine::command;
 use crate::network::topology::{Family, CLIENT, CONTAINER};
@@ -125,6 +125,12 @@ pub(super) fn cases() -> Vec<Case> {
             "each datagram of a split flow has the DSCP that the container's filter writes",
             || nft::add(CONTAINER, IN_CONTAINER),
             |look| look.tos == Some(AF11) && look.hops == Some(HOPS),
+        ));
+        cases.push(Case::new(
+            format!("header/container/during/{name}"),
+            "such a filter, made, taken away and made again while a flow is split",
+            "each datagram of a split flow that is sent while the container's filter is there has the DSCP that it writes, and no other has",
+            move |host| written_during(host, inner),
         ));
         cases.push(case(
             "bridge",
@@ -268,6 +274,29 @@ fn written(
         require_shown(arrived, shows)
             .map_err(|error| error.context(format!("with enabled {enabled}")))?;
     }
+    compared.on.require_looks_of(&compared.off)?;
+    compared.on.require_split()
+}
+
+/// Demands that those datagrams show the container's DSCP that are sent while the filter is there.
+fn written_during(host: &Host, inner: Family) -> Result<()> {
+    let filter = Change {
+        when: Rules::During,
+        make: &|| nft::add(CONTAINER, IN_CONTAINER),
+        undo: &|| nft::flush(CONTAINER),
+    };
+    let set_up = || filter.before();
+    let compared = host.compare(inner, filter.when, set_up, |host| {
+        let elephant = Elephant::plain(host, inner)?;
+        let (arrived, ()) = elephant.run(host.datagrams / 4, |live| {
+            live.beside(&filter, || live.send_more(host.datagrams / 4))
+        })?;
+        Ok(arrived)
+    })?;
+    compared.each(|arrived| {
+        arrived.require_spans(|look| look.tos == Some(AF11))?;
+        arrived.require_whole()
+    })?;
     compared.on.require_looks_of(&compared.off)?;
     compared.on.require_split()
 }

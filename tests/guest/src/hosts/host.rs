@@ -33,12 +33,39 @@ const STREAM_BYTES: u64 = 6 << 20;
 pub(super) const CONTAINER2: &str = "container2";
 pub(super) const VETH2: &str = "veth1";
 
-/// The time at which rules are made, seen from the moment when splitting is switched on.
+/// The time at which rules are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
-    /// As on a host whose firewall, CNI or service mesh is there when the module is loaded.
+    /// Before splitting is switched on, as on a host whose firewall, CNI or service mesh is there when the module is loaded.
     First,
+    /// When splitting is on, and no flow is split yet.
     Later,
+    /// While the elephant is split. They are then taken away and made again, too.
+    During,
+}
+
+/// Rules that a case makes, and how they are taken away.
+pub(super) struct Change<'a> {
+    pub(super) when: Rules,
+    pub(super) make: &'a dyn Fn() -> Result<()>,
+    pub(super) undo: &'a dyn Fn() -> Result<()>,
+}
+
+impl Change<'_> {
+    /// None: a case's set-up makes all rules.
+    pub(super) const NONE: Self = Self {
+        when: Rules::First,
+        make: &|| Ok(()),
+        undo: &|| Ok(()),
+    };
+
+    /// Makes the rules, unless they are made while the elephant is split.
+    pub(super) fn before(&self) -> Result<()> {
+        match self.when {
+            Rules::First | Rules::Later => (self.make)(),
+            Rules::During => Ok(()),
+        }
+    }
 }
 
 pub(super) struct Host {
@@ -96,6 +123,7 @@ impl Host {
     }
 
     /// Measures on a host that is set up twice, with `enabled` 0 and with 1. Everything that the client sends has the same outer ports.
+    /// Where rules come during the split, `set_up` leaves them to `measure`.
     pub(super) fn compare<T: Debug>(
         &self,
         outer: Family,
@@ -113,7 +141,7 @@ impl Host {
                 }
             };
             match rules {
-                Rules::First => set_up().and_then(|()| enable())?,
+                Rules::First | Rules::During => set_up().and_then(|()| enable())?,
                 Rules::Later => enable().and_then(|()| set_up())?,
             }
             measure(self).with_context(|| format!("with enabled {}", u8::from(enabled)))

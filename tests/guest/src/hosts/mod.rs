@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Print the table of hosts in rust/README.md, and run nothing.
     #[arg(long)]
     table: bool,
+    /// Print the short table of README.md instead.
+    #[arg(long, requires = "table")]
+    short: bool,
     #[command(flatten)]
     selection: Selection,
 }
@@ -136,7 +139,12 @@ fn all() -> Vec<Case> {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut cases = all();
     if options.table {
-        print!("{}", table::table(&cases));
+        let text = if options.short {
+            table::short(&cases)?
+        } else {
+            table::table(&cases)
+        };
+        print!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
     cases.retain(|case| options.selection.takes(&case.name));

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::elephant::receiver::{seeing, Arrived};
 use super::elephant::{unspecified, Elephant, Fate};
-use super::host::{Host, Rules};
+use super::host::{Change, Host, Rules};
 use super::new_flows::{Made, Server, Services, CONNECTIONS};
 use super::Case;
 use crate::network::topology::{self, Family, CLIENT, CONTAINER};
@@ -35,6 +35,11 @@ table inet mflow {
 }
 ";
 
+/// A rule that gives the proxy an elephant for the container's own address, too.
+const RULE_FOR_OWN: &str = "
+add rule inet mflow before meta l4proto udp udp dport 5001 tproxy to :7202 meta mark set 1 accept
+";
+
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, inner: Family| {
         Case::new(
@@ -44,7 +49,21 @@ pub(super) fn cases() -> Vec<Case> {
             move |host| proxied(host, inner),
         )
     };
-    vec![case("tproxy/v4", Family::V4), case("tproxy/v6", Family::V6)]
+    let during = |name, inner: Family| {
+        Case::new(
+            name,
+            "such a proxy, whose rules are made, taken away and made again while a flow is split",
+            "a transparent proxy gets all new connections and those datagrams of a split flow that are sent while its rules are there; the \
+             socket that the flow is for gets the others",
+            move |host| proxied_during(host, inner),
+        )
+    };
+    vec![
+        case("tproxy/v4", Family::V4),
+        case("tproxy/v6", Family::V6),
+        during("tproxy/during/v4", Family::V4),
+        during("tproxy/during/v6", Family::V6),
+    ]
 }
 
 /// Returns an address that no host has.
@@ -57,6 +76,10 @@ fn far(family: Family) -> IpAddr {
 
 fn set_up() -> Result<()> {
     nft::add(CONTAINER, RULES)?;
+    set_up_routes()
+}
+
+fn set_up_routes() -> Result<()> {
     for family in ["-4", "-6"] {
         netns::run(
             CONTAINER,
@@ -105,7 +128,47 @@ fn proxied(host: &Host, inner: Family) -> Result<()> {
     compared.on.arrived.require_split()
 }
 
+fn proxied_during(host: &Host, inner: Family) -> Result<()> {
+    let change = Change {
+        when: Rules::During,
+        make: &|| nft::add(CONTAINER, &[RULES, RULE_FOR_OWN].concat()),
+        undo: &|| nft::flush(CONTAINER),
+    };
+    let set_up = || set_up_routes().and_then(|()| change.before());
+    let compared = host.compare(inner, change.when, set_up, |host| {
+        let (services, proxy) = proxy(inner)?;
+        let mut elephant = Elephant::plain(host, inner)?;
+        elephant.sockets.push(proxy);
+        let (arrived, made) = elephant.run(host.datagrams / 4, |live| {
+            live.beside(&change, || services.make())
+        })?;
+        Ok(Seen { arrived, made })
+    })?;
+    compared.each(|seen| {
+        seen.made.require_all()?;
+        seen.arrived.require_spans(|look| look.socket == 1)?;
+        seen.arrived.require_whole()
+    })?;
+    let (on, off) = (&compared.on.arrived, &compared.off.arrived);
+    on.require_looks_of(off)?;
+    on.require_split()
+}
+
 fn seen(host: &Host, inner: Family) -> Result<Seen> {
+    let (services, proxy) = proxy(inner)?;
+    let elephant = Elephant {
+        from: inner.client(),
+        to: vec![(far(inner), UDP).into()],
+        sockets: vec![proxy],
+        pps: host.elephant_pps,
+        fate: Fate::Split,
+    };
+    let (arrived, made) = elephant.run(host.datagrams, |_| services.make())?;
+    Ok(Seen { arrived, made })
+}
+
+/// Returns services, of which connections go by the proxy, and the proxy's socket for datagrams.
+fn proxy(inner: Family) -> Result<(Services, UdpSocket)> {
     let any = unspecified(inner);
     let (listener, proxy, echo) = netns::within(CONTAINER, || {
         let listener: TcpListener = transparent(Type::STREAM, (any, TCP_PROXY).into())?.into();
@@ -126,15 +189,7 @@ fn seen(host: &Host, inner: Family) -> Result<Seen> {
             echo,
         }],
     };
-    let elephant = Elephant {
-        from: inner.client(),
-        to: vec![at(UDP)],
-        sockets: vec![proxy],
-        pps: host.elephant_pps,
-        fate: Fate::Split,
-    };
-    let (arrived, made) = elephant.run(host.datagrams, |_| services.make())?;
-    Ok(Seen { arrived, made })
+    Ok((services, proxy))
 }
 
 /// Returns a socket that may have what is for others' addresses.

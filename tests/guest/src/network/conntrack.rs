@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection tracking's table of the first namespace, which outlives the devices of a case.
+//! Connection tracking's table of the caller's namespace. That of the first one outlives the devices of a case.
 
 use std::os::fd::AsRawFd as _;
 

@@ -9,6 +9,7 @@
 
 pub(super) mod receiver;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::MIN_BYTES;
 
-use self::receiver::{seeing, Arrived, Look, Receiver};
-use super::host::Host;
+use self::receiver::{seeing, Arrived, Look, Receiver, Span};
+use super::host::{Change, Host, Rules};
 use crate::machine::{command, threads};
 use crate::mflow::Stats;
 use crate::network::netns;
@@ -30,6 +31,9 @@ use crate::{flows, mflow};
 pub(super) const PORT: u16 = 5_001;
 /// The time that an elephant may take to send the wanted datagrams.
 const STUCK: Duration = Duration::from_secs(60);
+/// The number of times that rules are taken away and made again, and of datagrams that are sent with them and without them.
+const TIMES_AGAIN: usize = 3;
+const SENT_BETWEEN: u64 = 250;
 
 /// The expected state of an elephant's flow once `enabled` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +105,7 @@ impl Elephant {
             receiver,
             // CAST: a handful.
             flows: flows as u64,
+            spans: RefCell::default(),
         };
         let seen = live.sent_for(split_before, fate, count, during);
         // Also after a failure: no thread may outlive the run.
@@ -114,6 +119,7 @@ impl Elephant {
         arrived.sent = sent?;
         arrived.counters = mflow::added_since(mark.stats.as_ref())?;
         arrived.counted = all - mark.sent;
+        arrived.spans = live.spans.into_inner();
         Ok((arrived, seen))
     }
 }
@@ -155,6 +161,7 @@ pub(super) struct Live {
     sender: Sender,
     receiver: Receiver,
     flows: u64,
+    spans: RefCell<Vec<Span>>,
 }
 
 impl Live {
@@ -182,6 +189,45 @@ impl Live {
     /// Sends this many more.
     pub(super) fn send_more(&self, count: u64) -> Result<()> {
         self.until_sent(self.sender.sent() + count)
+    }
+
+    /// Does something beside the elephant. If rules come during that, makes them first. Afterwards it takes them away and makes them
+    /// again while the elephant goes on.
+    pub(super) fn beside<T>(
+        &self,
+        change: &Change<'_>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if change.when != Rules::During {
+            return work();
+        }
+        self.span(false, || self.send_more(SENT_BETWEEN))?;
+        (change.make)()?;
+        let done = self.span(true, work)?;
+        for _ in 0..TIMES_AGAIN {
+            (change.undo)()?;
+            self.span(false, || self.send_more(SENT_BETWEEN))?;
+            (change.make)()?;
+            self.span(true, || self.send_more(SENT_BETWEEN))?;
+        }
+        Ok(done)
+    }
+
+    /// Notes which datagrams were sent and have passed while this was done.
+    fn span<T>(&self, has_rules: bool, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let first = self.sender.next();
+        let done = work()?;
+        let end = self.sender.sequence();
+        threads::until_ok(STUCK, || {
+            let come = self.receiver.end();
+            ensure!(come >= end, "{come} of {end} datagrams have come");
+            Ok(())
+        })?;
+        self.spans.borrow_mut().push(Span {
+            datagrams: first..end,
+            has_rules,
+        });
+        Ok(done)
     }
 
     fn until_sent(&self, wanted: u64) -> Result<()> {

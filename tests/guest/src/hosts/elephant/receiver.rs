@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::datagram::{self, Head, MIN_BYTES};
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -57,11 +58,29 @@ pub(in crate::hosts) struct Look {
     pub(in crate::hosts) written: bool,
 }
 
+/// Datagrams of the first flow that have come one after the other without a gap, and that look alike.
+#[derive(Clone, Debug)]
+struct Stretch {
+    datagrams: Range<u64>,
+    look: Look,
+}
+
+/// Datagrams of the first flow that were all sent, and all passed, while rules were there, or while they were not.
+#[derive(Clone, Debug)]
+pub(in crate::hosts) struct Span {
+    pub(in crate::hosts) datagrams: Range<u64>,
+    pub(in crate::hosts) has_rules: bool,
+}
+
 /// The datagrams of all flows that have come.
 #[derive(Clone, Debug, Default)]
 pub(in crate::hosts) struct Arrived {
     pub(in crate::hosts) looks: BTreeMap<Look, u64>,
     flows: Vec<Ledger>,
+    /// The flows as each socket has got them: nothing keeps an order between two sockets.
+    by_socket: BTreeMap<(usize, u16), Ledger>,
+    stretches: Vec<Stretch>,
+    pub(in crate::hosts) spans: Vec<Span>,
     corrupt: u64,
     /// Datagrams for which a socket had no room: an emulated CPU is away for longer than a default buffer lasts.
     pub(in crate::hosts) refused: u64,
@@ -78,16 +97,34 @@ impl Arrived {
         self.flows.iter().map(count).sum()
     }
 
+    fn record(&mut self, sequence: u64, look: Look) {
+        self.flows[usize::from(look.flow)].record(sequence);
+        let key = (look.socket, look.flow);
+        self.by_socket.entry(key).or_default().record(sequence);
+        if look.flow == 0 {
+            match self.stretches.last_mut() {
+                Some(last) if last.datagrams.end == sequence && last.look == look => {
+                    last.datagrams.end += 1;
+                }
+                _ => self.stretches.push(Stretch {
+                    datagrams: sequence..sequence + 1,
+                    look: look.clone(),
+                }),
+            }
+        }
+        *self.looks.entry(look).or_default() += 1;
+    }
+
     /// Returns how many datagrams look like this.
     pub(in crate::hosts) fn count(&self, is_it: impl Fn(&Look) -> bool) -> u64 {
         let looks = self.looks.iter().filter(|(look, _)| is_it(look));
         looks.map(|(_, count)| count).sum()
     }
 
-    /// Fails unless every datagram has come once, as it was sent and in order, but for some that found no room.
+    /// Fails unless every datagram has come once, as it was sent and at each socket in order, but for some that found no room.
     pub(in crate::hosts) fn require_whole(&self) -> Result<()> {
         self.require_all()?;
-        let reordered = self.sum(Ledger::reordered);
+        let reordered: u64 = self.by_socket.values().map(Ledger::reordered).sum();
         ensure!(
             reordered == 0,
             "of {} datagrams {reordered} arrived out of order; they look like {:?}; counters: {}",
@@ -116,6 +153,25 @@ impl Arrived {
         if self.refused > self.sent / MOST_REFUSED {
             let (refused, sent) = (self.refused, self.sent);
             return Err(NoRoom { refused, sent }.into());
+        }
+        Ok(())
+    }
+
+    /// Fails unless each datagram of the first flow that was sent while rules were there looks as rules make it look, and none of those
+    /// that were sent without them does.
+    pub(in crate::hosts) fn require_spans(&self, is_ruled: impl Fn(&Look) -> bool) -> Result<()> {
+        ensure!(!self.spans.is_empty(), "no rules were made");
+        for span in &self.spans {
+            let (from, to) = (span.datagrams.start, span.datagrams.end);
+            let within = |of: &Stretch| of.datagrams.start < to && of.datagrams.end > from;
+            let stretches: Vec<_> = self.stretches.iter().filter(|of| within(of)).collect();
+            ensure!(!stretches.is_empty(), "no datagram of {span:?} has come");
+            let wrong = stretches
+                .iter()
+                .find(|of| is_ruled(&of.look) != span.has_rules);
+            if let Some(wrong) = wrong {
+                bail!("of {span:?} are {wrong:?}; all spans: {:?}", self.spans);
+            }
         }
         Ok(())
     }
@@ -231,6 +287,11 @@ impl Receiver {
         self.shared.arrived().looks.clone()
     }
 
+    /// Returns one more than the highest number of the first flow's datagrams that have come.
+    pub(in crate::hosts) fn end(&self) -> u64 {
+        self.shared.arrived().flows.first().map_or(0, Ledger::end)
+    }
+
     /// Closes the sockets, and returns what has come.
     pub(in crate::hosts) fn stop(self) -> Result<Arrived> {
         self.shared.stop.store(true, Ordering::Relaxed);
@@ -293,13 +354,11 @@ fn take(
         let read = read.filter(|(head, _)| usize::from(head.flow) < arrived.flows.len());
         match read {
             Some((head, written)) => {
-                arrived.flows[usize::from(head.flow)].record(head.sequence);
                 if is_ahead(&message, now)? {
                     arrived.ahead += 1;
                 }
                 let look = look(place, head.flow, &message)?;
-                let look = Look { written, ..look };
-                *arrived.looks.entry(look).or_default() += 1;
+                arrived.record(head.sequence, Look { written, ..look });
             }
             None => arrived.corrupt += 1,
         }
@@ -367,4 +426,69 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
             .as_sockaddr_in6()
             .map(|v6| SocketAddrV6::from(*v6).into())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(socket: usize) -> Look {
+        Look {
+            socket,
+            flow: 0,
+            from: IpAddr::from([10, 0, 1, 1]),
+            from_port: 0,
+            to: None,
+            tos: None,
+            hops: None,
+            written: false,
+        }
+    }
+
+    /// Returns an arrival of datagrams at two sockets, and of rules from 10 to 20.
+    fn arrived(datagrams: &[(u64, usize)]) -> Arrived {
+        let mut arrived = Arrived {
+            flows: vec![Ledger::default()],
+            sent: 30,
+            ..Arrived::default()
+        };
+        for &(sequence, socket) in datagrams {
+            arrived.record(sequence, seen(socket));
+        }
+        for (datagrams, has_rules) in [(0..8, false), (10..20, true), (22..30, false)] {
+            arrived.spans.push(Span {
+                datagrams,
+                has_rules,
+            });
+        }
+        arrived
+    }
+
+    #[test]
+    fn rules_have_to_show_in_their_span_and_in_no_other() {
+        let is_ruled = |look: &Look| look.socket == 1;
+        let all = (0..30).map(|number| (number, usize::from((9..21).contains(&number))));
+        let all: Vec<_> = all.collect();
+        arrived(&all).require_spans(is_ruled).unwrap();
+        arrived(&all).require_whole().unwrap();
+        for wrong in [3, 10, 19, 22] {
+            let mut all = all.clone();
+            all[wrong].1 = 1 - all[wrong].1;
+            arrived(&all).require_spans(is_ruled).unwrap_err();
+        }
+        // Those of no span.
+        arrived(&all[..22]).require_spans(is_ruled).unwrap_err();
+        Arrived::default().require_spans(is_ruled).unwrap_err();
+    }
+
+    #[test]
+    fn sockets_may_be_read_one_after_the_other_but_each_has_its_order() {
+        let mut all: Vec<_> = (0..30)
+            .map(|number| (number, usize::from(number >= 15)))
+            .collect();
+        all.rotate_left(15);
+        arrived(&all).require_whole().unwrap();
+        all.swap(3, 4);
+        arrived(&all).require_whole().unwrap_err();
+    }
 }

@@ -10,13 +10,13 @@ use anyhow::{ensure, Context as _, Result};
 use super::iptables_counters::{self, Counts};
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
-use crate::hosts::host::{Host, Rules};
+use crate::hosts::host::{Change, Host, Rules};
 use crate::hosts::new_flows::{Made, Services, CONNECTIONS, FLOWS};
 use crate::hosts::services::conntrack_ports::Tracked;
 use crate::hosts::{router, Case};
 use crate::machine::command;
 use crate::network::topology::{Family, CONTAINER};
-use crate::network::{conntrack, iptables};
+use crate::network::{conntrack, iptables, nft};
 
 const TCP: u16 = 6_701;
 const UDP: u16 = 6_702;
@@ -25,7 +25,10 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |name, inner, rules| {
         let has = match rules {
             Rules::First => "Calico's policies for a pod that the host routes to",
-            Rules::Later => "Calico's policies, written when flows are split already",
+            Rules::Later => "Calico's policies, written when splitting is on already",
+            Rules::During => {
+                "Calico's policies, written, taken away and written again while a flow is split"
+            }
         };
         Case::new(
             name,
@@ -38,6 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
         case("calico/v4", Family::V4, Rules::First),
         case("calico/v6", Family::V6, Rules::First),
         case("calico/later", Family::V4, Rules::Later),
+        case("calico/during", Family::V4, Rules::During),
     ]
 }
 
@@ -170,15 +174,20 @@ struct Seen {
 }
 
 fn policed(host: &Host, inner: Family, when: Rules) -> Result<()> {
+    let change = Change {
+        when,
+        make: &|| iptables::restore(None, inner, &rules(inner)),
+        undo: &|| nft::flush(None),
+    };
     let set_up = || {
         router::set_up()?;
         router::answer_by_host(CONTAINER, "veth0")?;
         sets(inner)?;
-        iptables::restore(None, inner, &rules(inner))?;
+        change.before()?;
         // Flows of the other half may have had the same ports.
         conntrack::forget()
     };
-    let compared = host.compare(inner, when, set_up, |host| seen(host, inner))?;
+    let compared = host.compare(inner, when, set_up, |host| seen(host, inner, &change))?;
     // CAST: some hundred.
     let all = CONNECTIONS + FLOWS as u64;
     compared.each(|seen| {
@@ -206,11 +215,25 @@ fn counts(rules: &Counts, part: &str) -> u64 {
     rules.map(|(_, pkts)| pkts).sum()
 }
 
-fn seen(host: &Host, inner: Family) -> Result<Seen> {
+fn seen(host: &Host, inner: Family, change: &Change<'_>) -> Result<Seen> {
     let services = Services::of_container(inner, [TCP, UDP], [TCP, UDP])?;
     let earlier = Tracked::read(None, &[])?;
-    let (arrived, made) =
-        Elephant::plain(host, inner)?.run(host.datagrams / 4, |_| services.make())?;
+    let elephant = Elephant::plain(host, inner)?;
+    let (arrived, (made, rules, tracked)) = elephant.run(host.datagrams / 4, |live| {
+        live.beside(change, || {
+            let made = services.make()?;
+            Ok((made, counted(inner)?, Tracked::read(None, &[TCP, UDP])?))
+        })
+    })?;
+    Ok(Seen {
+        arrived,
+        made,
+        tracked: tracked.since(&earlier),
+        rules,
+    })
+}
+
+fn counted(inner: Family) -> Result<Counts> {
     let ports = [TCP, UDP].map(|port| format!("--dports {port}"));
     let mut rules = iptables_counters::counted(None, inner, "filter", |rule| {
         rule.contains("-j DROP") || ports.iter().any(|port| rule.contains(port))
@@ -218,10 +241,5 @@ fn seen(host: &Host, inner: Family) -> Result<Seen> {
     rules.extend(iptables_counters::counted(None, inner, "raw", |rule| {
         rule.contains("-j DROP")
     })?);
-    Ok(Seen {
-        arrived,
-        made,
-        tracked: Tracked::read(None, &[TCP, UDP])?.since(&earlier),
-        rules,
-    })
+    Ok(rules)
 }

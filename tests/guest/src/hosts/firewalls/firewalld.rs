@@ -21,7 +21,8 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |name, inner, rules| {
         let has = match rules {
             Rules::First => "firewalld in the container, and a helper for FTP",
-            Rules::Later => "firewalld in the container, started when flows are split already",
+            Rules::Later => "firewalld in the container, started when splitting is on already",
+            Rules::During => "firewalld in the container, started, stopped and started again while a flow is split",
         };
         Case::new(
             name,
@@ -35,6 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
         case("firewalld/v4", Family::V4, Rules::First),
         case("firewalld/v6", Family::V6, Rules::First),
         case("firewalld/later", Family::V4, Rules::Later),
+        case("firewalld/during", Family::V4, Rules::During),
     ]
 }
 
@@ -48,5 +50,6 @@ fn walled(host: &Host, inner: Family, rules: Rules) -> Result<()> {
         // Its rules count nothing.
         count: |_| Ok(Counts::new()),
     };
-    wall.compare(host, || nft::add(CONTAINER, RULES)).map(drop)
+    let rules = || nft::add(CONTAINER, RULES);
+    wall.compare(host, || Ok(()), rules).map(drop)
 }

@@ -9,7 +9,7 @@ use super::ftp::{Server, SESSIONS};
 use super::iptables_counters::Counts;
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
-use crate::hosts::host::{Host, Rules};
+use crate::hosts::host::{Change, Host, Rules};
 use crate::hosts::new_flows::{Made, Services};
 use crate::hosts::services::conntrack_ports::{self, Tracked};
 use crate::network::topology::Family;
@@ -52,11 +52,22 @@ struct Seen {
 }
 
 impl Wall {
-    /// Compares a host with this firewall with what it does with `enabled` 0. Returns what its rules have counted.
-    pub(super) fn compare(&self, host: &Host, set_up: impl Fn() -> Result<()>) -> Result<Counts> {
+    /// Compares a host with this firewall with what it does with `enabled` 0: what the host has besides, and the firewall's rules.
+    /// Returns what the rules have counted.
+    pub(super) fn compare(
+        &self,
+        host: &Host,
+        set_up: impl Fn() -> Result<()>,
+        make: impl Fn() -> Result<()>,
+    ) -> Result<Counts> {
+        let change = Change {
+            when: self.rules,
+            make: &|| make().and_then(|()| nft::add(self.namespace, WATCH)),
+            undo: &|| nft::flush(self.namespace),
+        };
         let set_up = || {
             set_up()?;
-            nft::add(self.namespace, WATCH)?;
+            change.before()?;
             match self.namespace {
                 // It is another one in each half.
                 Some(_) => Ok(()),
@@ -64,7 +75,8 @@ impl Wall {
                 None => conntrack::forget(),
             }
         };
-        let compared = host.compare(self.inner, self.rules, set_up, |host| self.seen(host))?;
+        let seen = |host: &Host| self.seen(host, &change);
+        let compared = host.compare(self.inner, self.rules, set_up, seen)?;
         compared.each(|seen| {
             let counters = || format!("{:?}; counters: {}", seen.counts, seen.arrived.counters());
             seen.made.require_all().with_context(counters)?;
@@ -86,7 +98,7 @@ impl Wall {
         Ok(compared.on.counts)
     }
 
-    fn seen(&self, host: &Host) -> Result<Seen> {
+    fn seen(&self, host: &Host, change: &Change<'_>) -> Result<Seen> {
         let ports = [self.tcp, self.udp];
         let services = Services::of_container(self.inner, ports, ports)?;
         let server = Server::bind(self.inner)?;
@@ -94,17 +106,20 @@ impl Wall {
         let announced = || conntrack_ports::announced(self.namespace);
         let earlier = (tracked()?, announced()?);
         let elephant = Elephant::plain(host, self.inner)?;
-        let (arrived, (files, made)) = elephant.run(host.datagrams / 4, |_| {
-            Ok((server.serve()?, services.make()?))
-        })?;
-        Ok(Seen {
-            arrived,
-            made,
-            files,
-            tracked: tracked()?.since(&earlier.0),
-            announced: announced()? - earlier.1,
-            invalid: nft::counted(self.namespace, "invalid")?.pkts,
-            counts: (self.count)(self.inner)?,
-        })
+        let use_all = || {
+            let (files, made) = (server.serve()?, services.make()?);
+            Ok(Seen {
+                arrived: Arrived::default(),
+                made,
+                files,
+                tracked: tracked()?.since(&earlier.0),
+                announced: announced()? - earlier.1,
+                invalid: nft::counted(self.namespace, "invalid")?.pkts,
+                counts: (self.count)(self.inner)?,
+            })
+        };
+        let (arrived, seen) =
+            elephant.run(host.datagrams / 4, |live| live.beside(change, use_all))?;
+        Ok(Seen { arrived, ..seen })
     }
 }

@@ -25,7 +25,10 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |name, inner, rules| {
         let has = match rules {
             Rules::First => "ufw on a host that routes to its containers, and a helper for FTP",
-            Rules::Later => "ufw on such a host, enabled when flows are split already",
+            Rules::Later => "ufw on such a host, enabled when splitting is on already",
+            Rules::During => {
+                "ufw on such a host, enabled, disabled and enabled again while a flow is split"
+            }
         };
         Case::new(
             name,
@@ -39,6 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
         case("ufw/v4", Family::V4, Rules::First),
         case("ufw/v6", Family::V6, Rules::First),
         case("ufw/later", Family::V4, Rules::Later),
+        case("ufw/during", Family::V4, Rules::During),
     ]
 }
 
@@ -51,8 +55,7 @@ fn walled(host: &Host, inner: Family, rules: Rules) -> Result<()> {
         udp: UDP,
         count,
     };
-    let counts = wall.compare(host, || {
-        router::set_up()?;
+    let counts = wall.compare(host, router::set_up, || {
         iptables::restore(None, Family::V4, RULES)?;
         iptables::restore(None, Family::V6, RULES6)
     })?;

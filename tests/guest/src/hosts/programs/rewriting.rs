@@ -13,7 +13,7 @@ use nix::net::if_::if_nametoindex;
 use super::tc_program::{Code, NEXT, OK};
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
-use crate::hosts::host::{Host, Rules};
+use crate::hosts::host::{Change, Host, Rules};
 use crate::hosts::new_flows::{Made, Services};
 use crate::hosts::Case;
 use crate::network::bpf::TcxSide;
@@ -69,6 +69,13 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case("bpf/to-peer/v4", to_peer, Family::V4, Place::ToPeer),
         case("bpf/to-peer/v6", to_peer, Family::V6, Place::ToPeer),
+        Case::new(
+            "bpf/to-peer/during",
+            "such a program that another one replaces while a flow is split",
+            "each datagram of a split flow has passed that one of two programs which was there when it was sent, all arrive in order, and so \
+             do new connections and flows beside it",
+            replaced,
+        ),
         case(
             "bpf/to-pair",
             "such a program that sends them to the host's end of the container's veth",
@@ -95,7 +102,7 @@ pub(super) fn cases() -> Vec<Case> {
 impl Place {
     fn attach(self) -> Result<Attached> {
         let by_tc = |device, way| -> Result<Box<dyn Any>> {
-            Ok(Box::new(rewriter(self)?.attach(None, device, way)?))
+            Ok(Box::new(rewriter(self, 1)?.attach(None, device, way)?))
         };
         let by_link = |code: Code, device, side| -> Result<Box<dyn Any>> {
             Ok(Box::new(code.link(device, side)?))
@@ -103,7 +110,7 @@ impl Place {
         let (pair, tunnel) = ("veth0", "vxlan0");
         Ok(match self {
             Self::ToPeer | Self::ToPair => vec![by_tc(tunnel, "ingress")?],
-            Self::ToPeerByLink => vec![by_link(rewriter(self)?, tunnel, TcxSide::Ingress)?],
+            Self::ToPeerByLink => vec![by_link(rewriter(self, 1)?, tunnel, TcxSide::Ingress)?],
             Self::BehindBridge => vec![by_tc(pair, "egress")?],
             Self::BehindLinks => vec![
                 by_link(in_chain(), pair, TcxSide::Egress)?,
@@ -125,14 +132,15 @@ impl Place {
 
 /// Returns a program that takes one off the hop limit, and leaves the packet to the next one.
 fn in_chain() -> Code {
-    let mut code = one_hop_less();
+    let mut code = hops_less(1);
     code.name("pass");
     code.end(NEXT);
     code
 }
 
-/// Begins a program that takes one off the hop limit. What is no packet of IP goes on at `pass`.
-fn one_hop_less() -> Code {
+/// Begins a program that takes some off the hop limit. What is no packet of IP goes on at `pass`.
+fn hops_less(hops: u8) -> Code {
+    let hops = i32::from(hops);
     let mut code = Code::default();
     code.copy(6, 1);
     code.set(2, PULLED);
@@ -147,11 +155,11 @@ fn one_hop_less() -> Code {
     code.read(2, 3, 7, 12);
     code.go_if(false, 3, IPV4, "v6");
     code.read(1, 3, 7, 22);
-    code.plus(3, -1);
+    code.plus(3, -hops);
     code.write(1, 7, 22, 3);
     // The header's checksum is one's complement.
     code.read(2, 3, 7, 24);
-    code.plus(3, 1);
+    code.plus(3, hops);
     code.copy(4, 3);
     code.add(0x77, 4, 0, 0, 16);
     code.add(0x0f, 3, 4, 0, 0);
@@ -160,15 +168,15 @@ fn one_hop_less() -> Code {
     code.name("v6");
     code.go_if(false, 3, IPV6, "pass");
     code.read(1, 3, 7, 21);
-    code.plus(3, -1);
+    code.plus(3, -hops);
     code.write(1, 7, 21, 3);
     code.name("addresses");
     code
 }
 
-/// Returns a program that takes one off the hop limit, writes the container's address and another sender's, and sends packets on.
-fn rewriter(place: Place) -> Result<Code> {
-    let mut code = one_hop_less();
+/// Returns a program that takes some off the hop limit, writes the container's address and another sender's, and sends packets on.
+fn rewriter(place: Place, hops: u8) -> Result<Code> {
+    let mut code = hops_less(hops);
     let mac = |text: &str| -> Result<[u32; 2]> {
         let mut bytes = [0; 8];
         for (byte, part) in bytes.iter_mut().zip(text.split(':')) {
@@ -235,6 +243,44 @@ fn rewritten(host: &Host, inner: Family, place: Place) -> Result<()> {
             seen.arrived.sent,
             seen.arrived.looks
         );
+        seen.arrived.require_whole()
+    })?;
+    let (on, off) = (&compared.on.arrived, &compared.off.arrived);
+    on.require_looks_of(off)?;
+    on.require_split()
+}
+
+/// Demands that each datagram has passed the program that was there.
+fn replaced(host: &Host) -> Result<()> {
+    let programs = RefCell::new(Attached::new());
+    let attach = |hops| -> Result<()> {
+        let program = rewriter(Place::ToPeer, hops)?.attach(None, "vxlan0", "ingress")?;
+        programs.borrow_mut().push(Box::new(program));
+        Ok(())
+    };
+    let change = Change {
+        when: Rules::During,
+        make: &|| attach(2),
+        undo: &|| attach(1),
+    };
+    let compared = host.compare(
+        Family::V4,
+        change.when,
+        || attach(1),
+        |host| {
+            let services = Services::of_container(Family::V4, [TCP, UDP], [TCP, UDP])?;
+            let elephant = Elephant::plain(host, Family::V4)?;
+            let (arrived, made) = elephant.run(host.datagrams / 4, |live| {
+                live.beside(&change, || services.make())
+            })?;
+            Ok(Seen { arrived, made })
+        },
+    )?;
+    compared.each(|seen| {
+        let counters = || format!("counters: {}", seen.arrived.counters());
+        seen.made.require_all().with_context(counters)?;
+        seen.arrived
+            .require_spans(|look| look.hops == Some(HOPS - 2))?;
         seen.arrived.require_whole()
     })?;
     let (on, off) = (&compared.on.arrived, &compared.off.arrived);

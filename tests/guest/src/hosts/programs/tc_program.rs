@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result};
 use nix::mount::{mount, MsFlags};
@@ -16,6 +17,9 @@ use crate::network::topology::Family;
 
 /// Another folder than the usual one, which `ip netns exec` hides.
 const FOLDER: &str = "/run/programs";
+
+// The number of programs that have had a path.
+static PINNED: AtomicUsize = AtomicUsize::new(0);
 
 /// The answers of a program: the packet goes on, is dropped, or is for the next program at this place (-1).
 pub(super) const OK: u32 = 0;
@@ -168,18 +172,22 @@ impl Code {
         Tcx::attach(device, side, &self.finish()?)
     }
 
-    /// Attaches a program to what comes in at a device of a namespace, or goes out there, until the device goes.
+    /// Attaches a program to what comes in at a device of a namespace, or goes out there, until the device goes. It takes the place of
+    /// the program that was attached so before.
     pub(super) fn attach(self, namespace: Option<&str>, device: &str, way: &str) -> Result<Pinned> {
         if !Path::new(FOLDER).exists() {
             fs::create_dir(FOLDER)?;
             let none = None::<&str>;
             mount(Some("bpf"), FOLDER, Some("bpf"), MsFlags::empty(), none).context(FOLDER)?;
         }
-        let path = format!("{FOLDER}/{device}-{way}");
+        let number = PINNED.fetch_add(1, Ordering::Relaxed);
+        let path = format!("{FOLDER}/{device}-{way}-{number}");
         let program = bpf::pin_classifier(&self.finish()?, &path)?;
         for line in [
             format!("tc qdisc replace dev {device} clsact"),
-            format!("tc filter add dev {device} {way} bpf direct-action object-pinned {path}"),
+            format!(
+                "tc filter replace dev {device} {way} pref 1 handle 1 bpf direct-action object-pinned {path}"
+            ),
         ] {
             match namespace {
                 None => command::run(&line)?,

@@ -10,7 +10,7 @@ use super::cluster::{Front, Port, DNS, LOGS, PORTS, WEB};
 use super::conntrack_ports::{Endpoints, Tracked};
 use crate::hosts::elephant::receiver::{seeing, Arrived};
 use crate::hosts::elephant::{Elephant, Fate};
-use crate::hosts::host::{Host, Rules};
+use crate::hosts::host::{Change, Host};
 use crate::hosts::new_flows::{Made, Server, Services, CONNECTIONS, FLOWS};
 use crate::network::topology::{self, Family};
 use crate::network::{conntrack, netns, nft};
@@ -82,8 +82,19 @@ impl Balancer {
 
     /// Compares a host with this balancer with what it does with `enabled` 0.
     pub(super) fn compare(&self, host: &Host, set_up: impl Fn() -> Result<()>) -> Result<()> {
+        self.compare_changed(host, set_up, &Change::NONE)
+    }
+
+    /// Does the same with a balancer that knows the elephant's service from the beginning, and the others by rules of their own.
+    pub(super) fn compare_changed(
+        &self,
+        host: &Host,
+        set_up: impl Fn() -> Result<()>,
+        change: &Change<'_>,
+    ) -> Result<()> {
         let set_up = || {
             set_up()?;
+            change.before()?;
             nft::add(self.namespace, WATCH)?;
             match self.namespace {
                 Some(namespace) => netns::within(namespace, remember)?,
@@ -92,7 +103,8 @@ impl Balancer {
             conntrack::forget()
         };
         let family = self.family();
-        let compared = host.compare(family, Rules::First, set_up, |host| self.seen(host))?;
+        let seen = |host: &Host| self.seen(host, change);
+        let compared = host.compare(family, change.when, set_up, seen)?;
         for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
             self.require(seen)
                 .with_context(|| format!("with enabled {enabled}"))?;
@@ -160,7 +172,7 @@ impl Balancer {
         Ok((look.from, look.tos, look.hops))
     }
 
-    fn seen(&self, host: &Host) -> Result<Seen> {
+    fn seen(&self, host: &Host, change: &Change<'_>) -> Result<Seen> {
         let (mut servers, mut sockets) = (Vec::new(), Vec::new());
         for &(namespace, address) in &self.endpoints {
             let server = Server::bind(namespace, address, WEB.target, DNS.target)?;
@@ -185,9 +197,9 @@ impl Balancer {
         };
         let ports = PORTS.map(|port| self.front.port(port));
         let earlier = Tracked::read(self.namespace, &ports)?;
-        let (arrived, (made, answers)) = elephant.run(host.datagrams / 4, |_| {
-            Ok((services.make()?, (self.ask)()?))
-        })?;
+        let use_all = || Ok((services.make()?, (self.ask)()?));
+        let (arrived, (made, answers)) =
+            elephant.run(host.datagrams / 4, |live| live.beside(change, use_all))?;
         let (tracked, endpoints) = Tracked::read_with_endpoints(self.namespace, &ports)?;
         Ok(Seen {
             arrived,

@@ -5,10 +5,10 @@
 use anyhow::Result;
 
 use super::balancer::{Balancer, Choice, IN_ORDER};
-use super::cluster::{self, Addresses, Front, NAMESPACES};
+use super::cluster::{self, Addresses, Front, DNS, LOGS, NAMESPACES, PORTS, WEB};
 use super::{ipvs, kube_iptables, kube_nftables};
 use crate::hosts::elephant::Fate;
-use crate::hosts::host::Host;
+use crate::hosts::host::{Change, Host, Rules};
 use crate::hosts::Case;
 use crate::network::topology::Family;
 
@@ -79,6 +79,18 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(case.with_fate(kube.fate()));
         }
     }
+    for (name, family) in [
+        ("kube/nftables/during", Family::V4),
+        ("kube/nftables/during/v6", Family::V6),
+    ] {
+        cases.push(Case::new(
+            name,
+            "kube-proxy in mode `nftables`: services that come, go and come again while a flow to another one is split",
+            "kube-proxy's rules for new services give each new connection and flow to one endpoint, and a flow that is split loses nothing \
+             and stays in order, also as these services go and come again",
+            move |host| served_during(host, family),
+        ));
+    }
     cases
 }
 
@@ -87,16 +99,39 @@ fn balanced(host: &Host, kube: Kube) -> Result<()> {
         cluster::set_up()?;
         match kube.mode {
             Mode::Iptables => kube_iptables::set_up(kube.family, kube.has_affinity),
-            Mode::Nftables => kube_nftables::set_up(kube.family, kube.has_affinity),
+            Mode::Nftables => kube_nftables::set_up(kube.family, &PORTS, kube.has_affinity),
             Mode::Ipvs => ipvs::set_up(kube.has_affinity),
         }
     };
+    balancer(kube).compare(host, set_up)
+}
+
+fn served_during(host: &Host, family: Family) -> Result<()> {
+    let kube = Kube {
+        family,
+        mode: Mode::Nftables,
+        front: Front::ClusterIp,
+        has_affinity: false,
+    };
+    let change = Change {
+        when: Rules::During,
+        make: &|| kube_nftables::add(family, &[WEB, DNS]),
+        undo: &|| kube_nftables::remove(family, &[WEB, DNS]),
+    };
+    let set_up = || {
+        cluster::set_up()?;
+        kube_nftables::set_up(family, &[LOGS], false)
+    };
+    balancer(kube).compare_changed(host, set_up, &change)
+}
+
+fn balancer(kube: Kube) -> Balancer {
     let choice = if kube.has_affinity {
         Choice::ByClient
     } else {
         Choice::Any
     };
-    let balancer = Balancer {
+    Balancer {
         address: kube.front.address(kube.family),
         front: kube.front,
         namespace: None,
@@ -108,6 +143,5 @@ fn balanced(host: &Host, kube: Kube) -> Result<()> {
         is_masquerading: kube.front == Front::NodePort,
         fate: kube.fate(),
         ask: || Ok(0),
-    };
-    balancer.compare(host, set_up)
+    }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 
-use super::cluster::{Addresses, Port, AFFINITY_S, PORTS};
+use super::cluster::{Addresses, Port, AFFINITY_S};
 use crate::network::nft;
 use crate::network::topology::Family;
 
@@ -119,7 +119,8 @@ impl Dialect {
     }
 }
 
-pub(super) fn set_up(family: Family, has_affinity: bool) -> Result<()> {
+/// Adds the rules that are there without services, and those for some ports of a service.
+pub(super) fn set_up(family: Family, ports: &[Port], has_affinity: bool) -> Result<()> {
     let dialect = Dialect::of(family);
     let (ip, of) = (dialect.ip, dialect.of);
     let mut rules = dialect.base();
@@ -128,22 +129,64 @@ pub(super) fn set_up(family: Family, has_affinity: bool) -> Result<()> {
         "add element {ip} kube-proxy nodeport-ips {{ {} }}\nadd element {ip} kube-proxy cluster-ips {{ {} }}",
         of.node, of.cluster
     )?;
-    for port in PORTS {
-        service(&mut rules, &dialect, port, has_affinity)?;
+    for port in ports {
+        service(&mut rules, &dialect, *port, has_affinity)?;
     }
     nft::add(None, &rules)
 }
 
-/// Adds what there is for a port of a service; kube-proxy has hashes in the names of its chains, too.
+/// Adds the rules for more ports.
+pub(super) fn add(family: Family, ports: &[Port]) -> Result<()> {
+    let mut rules = String::new();
+    for port in ports {
+        service(&mut rules, &Dialect::of(family), *port, false)?;
+    }
+    nft::add(None, &rules)
+}
+
+/// Takes the rules for ports away, all at once.
+pub(super) fn remove(family: Family, ports: &[Port]) -> Result<()> {
+    let Dialect { ip, of, .. } = Dialect::of(family);
+    let mut rules = String::new();
+    for port in ports {
+        let (protocol, name) = (port.protocol, port_name(*port));
+        writeln!(
+            rules,
+            "delete element {ip} kube-proxy service-ips {{ {} . {protocol} . {} }}
+delete element {ip} kube-proxy service-nodeports {{ {protocol} . {} }}",
+            of.cluster, port.cluster, port.node
+        )?;
+        let own = ["external", "service"].map(|kind| format!("{kind}-{name}"));
+        let endpoints = endpoint_names(&of, *port).map(|endpoint| format!("endpoint-{endpoint}"));
+        for chain in own.iter().chain(&endpoints) {
+            writeln!(
+                rules,
+                "flush chain {ip} kube-proxy {chain}\ndelete chain {ip} kube-proxy {chain}"
+            )?;
+        }
+    }
+    nft::add(None, &rules)
+}
+
+/// Returns how the chains of a port are named; kube-proxy has hashes in the names, too.
+fn port_name(port: Port) -> String {
+    format!("cases/{}/{}/", port.name, port.protocol)
+}
+
+/// Returns how endpoints are named. Names have no colons.
+fn endpoint_names(of: &Addresses, port: Port) -> [String; 2] {
+    let name = port_name(port);
+    of.endpoints
+        .map(|address| format!("{name}__{address}/{}", port.target).replace(':', "."))
+}
+
+/// Adds what there is for a port of a service.
 fn service(rules: &mut String, dialect: &Dialect, port: Port, has_affinity: bool) -> Result<()> {
     let (ip, kind, of) = (dialect.ip, dialect.kind, dialect.of);
     let (protocol, cluster) = (port.protocol, port.cluster);
-    let name = format!("cases/{}/{protocol}/", port.name);
+    let name = port_name(port);
     let (external, service) = (format!("external-{name}"), format!("service-{name}"));
-    // Names have no colons.
-    let names = of
-        .endpoints
-        .map(|address| format!("{name}__{address}/{}", port.target).replace(':', "."));
+    let names = endpoint_names(&of, port);
     for (place, address) in names.iter().zip(of.endpoints) {
         let endpoint = format!("endpoint-{place}");
         writeln!(

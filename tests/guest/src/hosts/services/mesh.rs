@@ -13,12 +13,12 @@ use super::mesh_rules::{self, Interception, INBOUND, USER};
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::{unspecified, Elephant};
 use crate::hosts::firewalls::iptables_counters::{self, Counts};
-use crate::hosts::host::{Host, Rules};
+use crate::hosts::host::{Change, Host, Rules};
 use crate::hosts::Case;
 use crate::machine::command::Program;
 use crate::machine::{cpu, proc_net};
-use crate::network::netns;
 use crate::network::topology::{self, Family, CONTAINER};
+use crate::network::{netns, nft};
 
 /// The application's port.
 const WEB: u16 = 8_080;
@@ -33,7 +33,10 @@ pub(super) fn cases() -> Vec<Case> {
                 "a sidecar of Istio's in the container, to which rules redirect"
             }
             (Interception::Redirect, Rules::Later) => {
-                "a sidecar of Istio's, whose rules are made when flows are split already"
+                "a sidecar of Istio's, whose rules are made when splitting is on already"
+            }
+            (Interception::Redirect, Rules::During) => {
+                "a sidecar of Istio's, whose rules are made, taken away and made again while a flow is split"
             }
             (Interception::Tproxy, _) => {
                 "a sidecar of Istio's in the container, transparent to the application"
@@ -52,6 +55,7 @@ pub(super) fn cases() -> Vec<Case> {
         case("mesh/redirect/v4", Redirect, Family::V4, Rules::First),
         case("mesh/redirect/v6", Redirect, Family::V6, Rules::First),
         case("mesh/redirect/later", Redirect, Family::V4, Rules::Later),
+        case("mesh/redirect/during", Redirect, Family::V4, Rules::During),
         case("mesh/tproxy/v4", Tproxy, Family::V4, Rules::First),
         case("mesh/tproxy/v6", Tproxy, Family::V6, Rules::First),
     ]
@@ -71,13 +75,20 @@ fn through_sidecar(
     inner: Family,
     rules: Rules,
 ) -> Result<()> {
+    let change = Change {
+        when: rules,
+        make: &|| mesh_rules::set_up(interception, inner),
+        undo: &|| nft::flush(CONTAINER),
+    };
     let set_up = || {
         netns::within(CONTAINER, || {
             topology::sysctl("net/ipv4/ip_local_port_range", PORTS)
         })?;
-        mesh_rules::set_up(interception, inner)
+        change.before()
     };
-    let compared = host.compare(inner, rules, set_up, |host| seen(host, interception, inner))?;
+    let compared = host.compare(inner, rules, set_up, |host| {
+        seen(host, interception, inner, &change)
+    })?;
     let from = match interception {
         Interception::Redirect => passthrough(inner),
         Interception::Tproxy => inner.client(),
@@ -108,7 +119,12 @@ fn through_sidecar(
     on.arrived.require_split()
 }
 
-fn seen(host: &Host, interception: Interception, inner: Family) -> Result<Seen> {
+fn seen(
+    host: &Host,
+    interception: Interception,
+    inner: Family,
+    change: &Change<'_>,
+) -> Result<Seen> {
     let _proxy = start(interception, inner)?;
     let application = netns::within(CONTAINER, || {
         Ok(TcpListener::bind((unspecified(inner), WEB))?)
@@ -117,17 +133,22 @@ fn seen(host: &Host, interception: Interception, inner: Family) -> Result<Seen> 
         at: (inner.container(), WEB).into(),
         application,
     };
-    let (arrived, answers) =
-        Elephant::plain(host, inner)?.run(host.datagrams / 4, |_| dialogues.hold())?;
-    Ok(Seen {
-        arrived,
-        answers,
-        tracked: Tracked::read(Some(CONTAINER), &[WEB])?,
+    let hold = || {
+        let answers = dialogues.hold()?;
         // Rules for addresses see the first packets of connections only.
-        rules: iptables_counters::counted(Some(CONTAINER), inner, "nat", |rule| {
+        let rules = iptables_counters::counted(Some(CONTAINER), inner, "nat", |rule| {
             rule.contains("-p tcp") || rule.contains("-o lo -j RETURN")
-        })?,
-    })
+        })?;
+        Ok(Seen {
+            arrived: Arrived::default(),
+            answers,
+            tracked: Tracked::read(Some(CONTAINER), &[WEB])?,
+            rules,
+        })
+    };
+    let elephant = Elephant::plain(host, inner)?;
+    let (arrived, seen) = elephant.run(host.datagrams / 4, |live| live.beside(change, hold))?;
+    Ok(Seen { arrived, ..seen })
 }
 
 /// Returns the proxy's source address where the application must not see the client's.

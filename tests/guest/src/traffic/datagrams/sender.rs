@@ -100,6 +100,12 @@ impl Sender {
             .unwrap_or(0)
     }
 
+    /// Returns a number from which on no datagram of any flow has been given to the kernel yet.
+    pub(crate) fn next(&self) -> u64 {
+        // CAST: a few.
+        self.sequence() + BURST as u64
+    }
+
     pub(crate) fn ended(&self) -> bool {
         self.thread.is_finished()
     }

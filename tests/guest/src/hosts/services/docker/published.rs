@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::hosts::elephant::Fate;
-use crate::hosts::host::Host;
+use crate::hosts::host::{Change, Host, Rules};
 use crate::hosts::services::balancer::{Balancer, Choice};
-use crate::hosts::services::cluster::{self, Addresses, Front, PORTS};
+use crate::hosts::services::cluster::{self, Addresses, Front, Port, DNS, LOGS, PORTS, WEB};
 use crate::hosts::{router, Case};
 use crate::network::topology::{Family, CONTAINER};
 use crate::network::{iptables, netns};
@@ -33,15 +33,51 @@ pub(super) fn cases() -> Vec<Case> {
             move |host| published(host, family),
         )
     };
+    let during = |name, family| {
+        Case::new(
+            name,
+            "such ports that are published, given up and published again while a flow to another one is split",
+            "what goes to newly published ports comes to the container, and a flow that is split loses nothing and stays in order, also as \
+             these ports are given up and published again",
+            move |host| published_during(host, family),
+        )
+    };
     vec![
         case("docker/published", Family::V4),
         case("docker/published/v6", Family::V6),
+        during("docker/published/during", Family::V4),
+        during("docker/published/during/v6", Family::V6),
     ]
 }
 
 fn published(host: &Host, family: Family) -> Result<()> {
+    balancer(family).compare(host, || set_up(family, &PORTS))
+}
+
+fn published_during(host: &Host, family: Family) -> Result<()> {
+    let change = Change {
+        when: Rules::During,
+        make: &|| publish(family, "-I DOCKER", "-A DOCKER"),
+        undo: &|| publish(family, "-D DOCKER", "-D DOCKER"),
+    };
+    balancer(family).compare_changed(host, || set_up(family, &[LOGS]), &change)
+}
+
+/// Publishes ports as Docker does when a container starts, or gives them up: the words put rules at their place in the two tables.
+fn publish(family: Family, filter: &str, nat: &str) -> Result<()> {
+    let (mut accepted, mut translated) = (String::new(), String::new());
+    for port in [WEB, DNS] {
+        let (accept, translate) = of_port(family, port);
+        writeln!(accepted, "{filter} {accept}")?;
+        writeln!(translated, "{nat} {translate}")?;
+    }
+    let rules = format!("*filter\n{accepted}COMMIT\n*nat\n{translated}COMMIT\n");
+    iptables::restore(None, family, &rules)
+}
+
+fn balancer(family: Family) -> Balancer {
     let of = Addresses::of(family);
-    let balancer = Balancer {
+    Balancer {
         address: of.node,
         front: Front::NodePort,
         namespace: None,
@@ -50,42 +86,46 @@ fn published(host: &Host, family: Family) -> Result<()> {
         is_masquerading: false,
         fate: Fate::Split,
         ask: resolve,
-    };
-    balancer.compare(host, || set_up(family))
+    }
 }
 
-fn set_up(family: Family) -> Result<()> {
+fn set_up(family: Family, ports: &[Port]) -> Result<()> {
     router::set_up_before(BRIDGE)?;
     router::answer_by_host(CONTAINER, BRIDGE)?;
     cluster::reach_node(family)?;
     // With `"ip6tables": true`, which is the default since Docker 27, rules of both families are there.
     for both in [Family::V4, Family::V6] {
-        iptables::restore(None, both, &rules(both)?)?;
+        iptables::restore(None, both, &rules(both, ports)?)?;
     }
     iptables::restore(CONTAINER, Family::V4, OF_CONTAINER)
 }
 
+/// Returns the rules by which a published port is let through and translated, without the words that put them at their place.
+fn of_port(family: Family, port: Port) -> (String, String) {
+    let address = Addresses::of(family).endpoints[0];
+    let (protocol, target, own) = (port.protocol, port.target, port.node);
+    let matches = format!("-p {protocol} -m {protocol}");
+    (
+        format!("-d {address} ! -i {BRIDGE} -o {BRIDGE} {matches} --dport {target} -j ACCEPT"),
+        format!(
+            "! -i {BRIDGE} {matches} --dport {own} -j DNAT --to-destination {}",
+            SocketAddr::new(address, target)
+        ),
+    )
+}
+
 /// Returns the host's rules.
-fn rules(family: Family) -> Result<String> {
+fn rules(family: Family, ports: &[Port]) -> Result<String> {
     let address = Addresses::of(family).endpoints[0];
     let (loopback, network) = match family {
         Family::V4 => ("127.0.0.0/8", "10.0.1.0/24"),
         Family::V6 => ("::1/128", "fd00:1::/64"),
     };
     let (mut accepted, mut translated) = (String::new(), String::new());
-    for port in PORTS {
-        let (protocol, target) = (port.protocol, port.target);
-        let matches = format!("-p {protocol} -m {protocol}");
-        writeln!(
-            accepted,
-            "-A DOCKER -d {address} ! -i {BRIDGE} -o {BRIDGE} {matches} --dport {target} -j ACCEPT"
-        )?;
-        writeln!(
-            translated,
-            "-A DOCKER ! -i {BRIDGE} {matches} --dport {} -j DNAT --to-destination {}",
-            port.node,
-            SocketAddr::new(address, target)
-        )?;
+    for port in ports {
+        let (accept, translate) = of_port(family, *port);
+        writeln!(accepted, "-A DOCKER {accept}")?;
+        writeln!(translated, "-A DOCKER {translate}")?;
     }
     Ok(format!(
         "\
