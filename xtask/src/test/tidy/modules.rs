@@ -85,7 +85,7 @@ impl Modules {
             let named = code
                 .paths
                 .iter()
-                .filter_map(|path| self.from_root(module, path));
+                .filter_map(|path| self.resolve_at_root(module, path));
             let mut others: BTreeSet<_> = globs.chain(named).filter_map(home).collect();
             for (name, path) in &code.imported {
                 let is_used = !code.handed_on.contains(name)
@@ -103,7 +103,7 @@ impl Modules {
 
     /// Returns the path from the crate's root that a path in a module's code stands for, unless it is in another crate or begins with
     /// a name of the module's own.
-    fn from_root(&self, module: &Segments, path: &[String]) -> Option<Segments> {
+    fn resolve_at_root(&self, module: &Segments, path: &[String]) -> Option<Segments> {
         let (first, rest) = path.split_first()?;
         self.start(module, path).or_else(|| {
             let imported = self.0[module].imported.get(first)?;
