@@ -177,7 +177,7 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 		if (fault)
 			ops->unsuited(skb, NULL, fault);
 		else
-			ops->merge(NULL, skb, NULL, pkts);
+			ops->arrived(NULL, skb, NULL, pkts);
 		mflow_skb_set_tag(skb, 0);
 		return NF_ACCEPT;
 	}
@@ -198,7 +198,7 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 		 IPCB(skb)->frag_max_size)
 		mflow_tag_datagram(skb, carried);
 
-	if (ops->merge(NULL, skb, NULL, pkts)) {
+	if (ops->arrived(NULL, skb, NULL, pkts)) {
 		if (kind == MFLOW_KIND_SPLIT)
 			mflow_run_wait();
 		return NF_STOLEN;
