@@ -63,8 +63,6 @@ const LACKING: &[(&str, &str)] = &[
         "our kernel has no rules that refuse, and forgets no connections (NFT_REJECT, NF_CT_NETLINK)",
     ),
     ("mesh/", NO_IPTABLES),
-    ("networks/ipvlan/", "our kernel has no IPVLAN"),
-    ("networks/macvlan", "our kernel has no MACVLAN"),
     ("networks/openvswitch", "our kernel has no OPENVSWITCH"),
     (
         "translation/",
