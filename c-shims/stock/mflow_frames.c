@@ -180,7 +180,7 @@ static void mflow_frame_receive(const struct mflow_ops *ops, void *port, struct 
 	if (!skb)
 		return;
 	if (port) {
-		if (ops->split_backlog(port, skb))
+		if (ops->split_ingress(port, skb))
 			return;
 		this_cpu_write(mflow_frame_dispatched, skb);
 	} else if (nic->features & NETIF_F_GRO) {

@@ -94,7 +94,7 @@ unsigned int mflow_ingress(void *priv, struct sk_buff *skb, const struct nf_hook
 	ops = rcu_dereference_bh(mflow_stock_ops);
 	if (!ops)
 		return NF_ACCEPT;
-	if (ops->split_backlog(port->port, skb))
+	if (ops->split_ingress(port->port, skb))
 		return NF_STOLEN;
 
 ordinary:

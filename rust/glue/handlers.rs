@@ -103,7 +103,7 @@ impl Handlers for PacketPath {
     }
 
     #[inline]
-    unsafe fn split_backlog(port: &Port, mut packet: SkBuff) -> Option<SkBuff> {
+    unsafe fn split_ingress(port: &Port, mut packet: SkBuff) -> Option<SkBuff> {
         let Some(source) = port.split_source(&packet) else {
             let Some(source) = port.stage_source(&packet) else {
                 return Some(packet);
@@ -185,7 +185,7 @@ impl Handlers for PacketPath {
     }
 
     #[inline]
-    unsafe fn merge(
+    unsafe fn arrived(
         socket: Socket,
         packet: SkBuff,
         lane: Option<&Lane>,
@@ -205,7 +205,7 @@ impl Handlers for PacketPath {
             }
             TagKind::Queued | TagKind::Fence => {
                 merge_sink::park_one(slots, packet, socket, pkts);
-                arrived(slots, tag, pkts);
+                note_arrived(slots, tag, pkts);
                 None
             }
             TagKind::Probe => {
@@ -223,7 +223,7 @@ impl Handlers for PacketPath {
 
     #[inline]
     fn passed(packet: BorrowedSkb<'_>) {
-        arrived(pool::slots(), packet.tag(), packet.wire_pkts());
+        note_arrived(pool::slots(), packet.tag(), packet.wire_pkts());
     }
 
     #[inline]
@@ -301,10 +301,10 @@ fn expect(slots: &Slots, mut packet: BorrowedSkb<'_>) {
     packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
 }
 
-/// Notes that a packet, `pkts` on the wire, has arrived for which others may wait. It is rare, so out of line: `merge` stays
-/// short.
+/// Notes that a packet, `pkts` on the wire, has arrived for which others may wait. It is rare, so out of line: `arrived`
+/// stays short.
 #[inline(never)]
-fn arrived(slots: &Slots, tag: Tag, pkts: u32) {
+fn note_arrived(slots: &Slots, tag: Tag, pkts: u32) {
     let slot = slots.slot(tag.slot());
     let batch = tag.batch_near(slot.next());
     let its_turn = match tag.kind() {

@@ -173,11 +173,11 @@ pub struct mflow_ops {
     pub take_request: Option<
         unsafe extern "C" fn(*mut c_void, u16, *const c_void, c_uint, c_uint) -> *mut mflow_request,
     >,
-    pub split_backlog: Option<unsafe extern "C" fn(*mut c_void, *mut sk_buff) -> bool>,
+    pub split_ingress: Option<unsafe extern "C" fn(*mut c_void, *mut sk_buff) -> bool>,
     pub napi_flush: Option<unsafe extern "C" fn(*mut c_void)>,
     pub napi_del: Option<unsafe extern "C" fn(*mut napi_struct)>,
     pub want_source: Option<unsafe extern "C" fn(*mut c_void)>,
-    pub merge: Option<unsafe extern "C" fn(*mut sock, *mut sk_buff, *mut c_void, c_uint) -> bool>,
+    pub arrived: Option<unsafe extern "C" fn(*mut sock, *mut sk_buff, *mut c_void, c_uint) -> bool>,
     pub passed: Option<unsafe extern "C" fn(*mut sk_buff)>,
     pub unsuited: Option<unsafe extern "C" fn(*mut sk_buff, *mut c_void, c_uint)>,
     pub copied: Option<unsafe extern "C" fn(*mut sk_buff)>,

@@ -154,7 +154,7 @@ static unsigned int mflow_end_probe(const struct mflow_ops *ops, struct sk_buff 
 	if (fault)
 		ops->unsuited(skb, NULL, fault);
 	else
-		ops->merge(NULL, skb, NULL, pkts);
+		ops->arrived(NULL, skb, NULL, pkts);
 	mflow_skb_set_tag(skb, 0);
 	return NF_ACCEPT;
 }
@@ -175,7 +175,7 @@ static unsigned int mflow_park_and_merge(const struct mflow_ops *ops, struct sk_
 	else if (is_split && state->pf == NFPROTO_IPV4 && IPCB(skb)->frag_max_size)
 		mflow_tag_datagram(skb, carried);
 
-	if (ops->merge(NULL, skb, NULL, pkts)) {
+	if (ops->arrived(NULL, skb, NULL, pkts)) {
 		if (is_split)
 			mflow_run_schedule();
 		return NF_STOLEN;

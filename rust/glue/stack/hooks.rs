@@ -58,7 +58,7 @@ pub(crate) trait Handlers {
     /// Takes a packet of an opted-in device that enters the stack, without GRO or behind it.
     ///
     /// # Safety: see the trait, 1.
-    unsafe fn split_backlog(port: &Self::Port, packet: SkBuff) -> Option<SkBuff>;
+    unsafe fn split_ingress(port: &Self::Port, packet: SkBuff) -> Option<SkBuff>;
 
     /// Wakes the lanes that got packets, as the source's NAPI pauses.
     ///
@@ -74,7 +74,7 @@ pub(crate) trait Handlers {
     /// Takes a tagged packet, `pkts` on the wire, that has reached its socket; `lane` is the one that is polling here, if any.
     ///
     /// # Safety: see the trait, 2 and 3.
-    unsafe fn merge(
+    unsafe fn arrived(
         socket: Socket,
         packet: SkBuff,
         lane: Option<&Self::Lane>,
@@ -174,11 +174,11 @@ impl<H: Handlers> Hooks<H> {
         split_napi: Some(Self::split_napi),
         builder: Some(Self::builder),
         take_request: Some(Self::take_request),
-        split_backlog: Some(Self::split_backlog),
+        split_ingress: Some(Self::split_ingress),
         napi_flush: Some(Self::napi_flush),
         napi_del: Some(Self::napi_del),
         want_source: Some(Self::want_source),
-        merge: Some(Self::merge),
+        arrived: Some(Self::arrived),
         passed: Some(Self::passed),
         unsuited: Some(Self::unsuited),
         copied: Some(Self::copied),
@@ -221,9 +221,9 @@ impl<H: Handlers> Hooks<H> {
         request.map_or(ptr::null_mut(), Request::as_raw)
     }
 
-    unsafe extern "C" fn split_backlog(port: *mut c_void, skb: *mut ffi::sk_buff) -> bool {
+    unsafe extern "C" fn split_ingress(port: *mut c_void, skb: *mut ffi::sk_buff) -> bool {
         // SAFETY: C calls in softirq context, with a valid port, and gives us the packet.
-        is_taken(unsafe { H::split_backlog(&*port.cast(), SkBuff::from_raw(skb)) })
+        is_taken(unsafe { H::split_ingress(&*port.cast(), SkBuff::from_raw(skb)) })
     }
 
     unsafe extern "C" fn napi_flush(source: *mut c_void) {
@@ -242,7 +242,7 @@ impl<H: Handlers> Hooks<H> {
         H::want_source(unsafe { &*port.cast() });
     }
 
-    unsafe extern "C" fn merge(
+    unsafe extern "C" fn arrived(
         sk: *mut ffi::sock,
         skb: *mut ffi::sk_buff,
         lane: *mut c_void,
@@ -250,7 +250,7 @@ impl<H: Handlers> Hooks<H> {
     ) -> bool {
         // SAFETY: C gives us the packet with its socket, and a lane only in that lane's poll.
         is_taken(unsafe {
-            H::merge(
+            H::arrived(
                 Socket(sk),
                 SkBuff::from_raw(skb),
                 lane.cast::<H::Lane>().as_ref(),

@@ -60,12 +60,9 @@ const LACKING: &[(&str, &str)] = &[
     ),
     (
         "kube/nftables/",
-        "our kernel has no rules that refuse, and forgets no connections (NFT_REJECT, NF_CT_NETLINK)",
+        "our kernel has no rules that refuse (NFT_REJECT)",
     ),
     ("mesh/", NO_IPTABLES),
-    ("networks/ipvlan/", "our kernel has no IPVLAN"),
-    ("networks/macvlan", "our kernel has no MACVLAN"),
-    ("networks/openvswitch", "our kernel has no OPENVSWITCH"),
     (
         "translation/",
         "our kernel does not list connections in /proc (NF_CONNTRACK_PROCFS)",

@@ -4,7 +4,14 @@
  * registered struct mflow_ops. With no module, or with splitting switched off, each hook is one NOP
  * (static key). Contract of each hook: the table in c-shims/README.md of the project.
  *
- * A packet of a split flow carries a 32-bit tag, skb->mflow:
+ * skb->mflow has 32 bits. Their meaning depends on the packet's place:
+ *
+ *	in the stack, in a ring			its tag; 0: it belongs to no split flow
+ *	in a ring of a mode of FALCON		the stage from which it goes on
+ *	parked, until mflow_deliver()		the packets and the memory that it counts for, in 16 bits each
+ *	first member of a list of datagrams	a sum of the list's head; the member's tag is the head's
+ *
+ * A tag:
  *
  *	bits 31-29  kind of tag, MFLOW_KIND_*; 0: not tagged
  *	bits 28-23  slot of the flow
@@ -175,21 +182,22 @@ struct mflow_port {
  *		it are at @header, from the network header on, and it will hold @memory_bytes. The
  *		place for its request, which is filled before the next call for @source, or NULL:
  *		build it.
- * @split_backlog: the same as @split_napi for packets of @port that never see GRO, or shall be
+ * @split_ingress: the same as @split_napi for packets of @port that never see GRO, or shall be
  *		split behind it: where RPS would choose a CPU.
  * @napi_flush:	@source's NAPI has handed on all it has for now.
  * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
  * @want_source: a packet came on an opted-in device through a NAPI that has no source yet.
- * @merge:	a tagged packet, which was @pkts on the wire, has reached its
- *		socket. Owner of @skb, and of the reference that its destructor
+ * @arrived:	a tagged packet, which was @pkts on the wire, has reached its
+ *		socket, where it is merged. Owner of @skb, and of the reference that its destructor
  *		gives back if it has one, on true: the module.
  * @passed:	a socket takes this tagged packet out of turn: nothing may wait
  *		for it. The packet stays the caller's.
- * @unsuited:	a split packet or a probe meets something for which its path does not
- *		suit (%MFLOW_PATH_QUEUES, ...). A split packet is queued from here on: it may
- *		arrive after its lane's receive call has returned. It stays the caller's; locks
- *		may be held.
- * @copied:	a copy of a fence or of a queued packet is about to go its own way
+ * @unsuited:	changes the tag of a split packet or a probe that meets something for which its
+ *		path does not suit (%MFLOW_PATH_QUEUES, ...). A split packet becomes a queued one:
+ *		it may arrive after its lane's receive call has returned. A probe, which has its
+ *		answer, loses its tag. The packet stays the caller's; locks may be held.
+ * @copied:	makes a queued packet of a copy of a fence or of a queued packet, which is about to
+ *		go its own way; locks may be held
  * @drain:	a reader of @sk is about to wait; true if it got something.
  * @hand_on:	an untagged packet that @lane carries has come to the end of a stage
  *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
@@ -210,12 +218,12 @@ struct mflow_ops {
 					      const void *header,
 					      unsigned int header_bytes,
 					      unsigned int memory_bytes);
-	bool (*split_backlog)(void *port, struct sk_buff *skb);
+	bool (*split_ingress)(void *port, struct sk_buff *skb);
 	void (*napi_flush)(void *source);
 	void (*napi_del)(struct napi_struct *napi);
 	void (*want_source)(void *port);
-	bool (*merge)(struct sock *sk, struct sk_buff *skb, void *lane,
-		      unsigned int pkts);
+	bool (*arrived)(struct sock *sk, struct sk_buff *skb, void *lane,
+			unsigned int pkts);
 	void (*passed)(struct sk_buff *skb);
 	void (*unsuited)(struct sk_buff *skb, void *lane, unsigned int path);
 	void (*copied)(struct sk_buff *skb);
@@ -331,7 +339,7 @@ struct mflow_request *mflow_take_request(struct mflow_source *source,
 					 __be16 protocol, const void *header,
 					 unsigned int header_bytes,
 					 unsigned int memory_bytes);
-bool __mflow_split_backlog(struct sk_buff *skb);
+bool __mflow_split_ingress(struct sk_buff *skb);
 void __mflow_split_list(struct list_head *head);
 void __mflow_napi_flush(struct napi_struct *napi);
 bool __mflow_wants(struct napi_struct *napi);
@@ -545,9 +553,9 @@ static inline bool mflow_wants(struct napi_struct *napi)
 	return mflow_is_on() && __mflow_wants(napi);
 }
 
-static inline bool mflow_split_backlog(struct sk_buff *skb)
+static inline bool mflow_split_ingress(struct sk_buff *skb)
 {
-	return mflow_is_on() && __mflow_split_backlog(skb);
+	return mflow_is_on() && __mflow_split_ingress(skb);
 }
 
 static inline void mflow_split_list(struct list_head *head)

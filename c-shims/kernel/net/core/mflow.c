@@ -168,7 +168,7 @@ static struct mflow_port *mflow_port_behind_gro(const struct sk_buff *skb)
 	return port;
 }
 
-bool __mflow_split_backlog(struct sk_buff *skb)
+bool __mflow_split_ingress(struct sk_buff *skb)
 {
 	struct mflow_port *port = mflow_port_behind_gro(skb);
 	const struct mflow_ops *ops;
@@ -181,7 +181,7 @@ bool __mflow_split_backlog(struct sk_buff *skb)
 	    irqs_disabled())
 		return false;
 	ops = rcu_dereference_bh(mflow_ops);
-	return ops && ops->split_backlog(port, skb);
+	return ops && ops->split_ingress(port, skb);
 }
 
 void __mflow_split_list(struct list_head *head)
@@ -192,7 +192,7 @@ void __mflow_split_list(struct list_head *head)
 		if (!mflow_port_behind_gro(skb) || is_split_before(skb))
 			continue;
 		skb_list_del_init(skb);
-		if (!__mflow_split_backlog(skb))
+		if (!__mflow_split_ingress(skb))
 			list_add_tail(&skb->list, &next->list);
 	}
 }
@@ -689,8 +689,8 @@ static bool mflow_park(struct sock *sk, struct sk_buff *skb)
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
 
 	mflow_note_stack();
-	return ops && ops->merge(sk, skb, this_cpu_read(mflow_cpu.lane),
-				 mflow_wire_pkts(skb));
+	return ops && ops->arrived(sk, skb, this_cpu_read(mflow_cpu.lane),
+				   mflow_wire_pkts(skb));
 }
 
 /**

@@ -291,6 +291,19 @@ impl Tcx {
             .with_context(|| format!("{device} takes no program at tcx ({side:?})"))?;
         Ok(Self { _link: link })
     }
+
+    /// Attaches a program that sends a copy of each packet which comes by one device out by another one.
+    pub(crate) fn copying(from: &str, to: &str) -> Result<Self> {
+        let index = if_nametoindex(to).with_context(|| format!("no device {to}"))?;
+        let code = [
+            pair(0x02b7, index),  // r2 = to
+            0x03b7,               // r3 = 0
+            pair(0x85, 13),       // r0 = bpf_clone_redirect(skb, r2, r3)
+            pair(0xb7, u32::MAX), // r0 = TCX_NEXT
+            0x95,                 // exit
+        ];
+        Self::attach(from, TcxSide::Ingress, &code)
+    }
 }
 
 /// A classifier that programs find by a path, until the end of the scope.
