@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::Tuning;
 
+use crate::machine::interrupts::{poll_in_threads, polling_threads};
 use crate::machine::{command, cpu};
 
 const STEERING: &str = "/sys/class/net/vxlan0/queues/rx-0";
@@ -28,7 +29,7 @@ pub(super) fn prepare(tuning: Tuning, device: &str) -> Result<()> {
     if tuning.threaded {
         let own = cpu::BENCH_LANES[tuning.rps_cpus];
         for thread in polling_threads(device)? {
-            command::run(&format!("taskset -p -c {own} {thread}"))?;
+            cpu::pin_thread(thread, own)?;
         }
     }
     Ok(())
@@ -57,29 +58,9 @@ fn set(tuning: Tuning, device: &str, on: bool) -> Result<()> {
         write(&format!("{STEERING}/rps_flow_cnt"), entries.to_string())?;
     }
     if tuning.threaded {
-        let threaded = format!("/sys/class/net/{device}/threaded");
-        write(&threaded, u8::from(on).to_string())?;
+        poll_in_threads(device, on)?;
     }
     Ok(())
-}
-
-/// Returns the threads that poll a device's NAPIs.
-fn polling_threads(device: &str) -> Result<Vec<u32>> {
-    let name = format!("napi/{device}-");
-    let mut threads = Vec::new();
-    for task in fs::read_dir("/proc")? {
-        let task = task?;
-        let Some(id) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
-            continue;
-        };
-        // A task may have ended meanwhile.
-        let comm = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        if comm.starts_with(&name) {
-            threads.push(id);
-        }
-    }
-    anyhow::ensure!(!threads.is_empty(), "no thread polls {device}");
-    Ok(threads)
 }
 
 fn write(path: &str, word: String) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::mflow::{self, Knobs, Mode};
 use crate::runner::{self, Selection};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::scale::Scale;
+use crate::traffic::scale::{Scale, FULL};
 use crate::verdict;
 
 /// The counters of each stage's packets. With as many CPUs as stages, each stage of a flow has a CPU of its own.
@@ -135,6 +135,7 @@ fn all() -> Vec<Case> {
         traffic::datagrams::gaps::tail::cases(),
         traffic::datagrams::gaps::drops::cases(),
         traffic::datagrams::gaps::filtered::cases(),
+        traffic::datagrams::gaps::old_tags::cases(),
         traffic::capture::datagrams(),
         operation::devices::datagrams(),
         forwarding::upper_devices::datagrams(),
@@ -164,6 +165,7 @@ fn all() -> Vec<Case> {
         traffic::tunnels::cases(),
         lanes::interrupts::cases(),
         operation::reload::datagrams(),
+        operation::held::datagrams(),
         traffic::deadline::datagrams(),
         lanes::load::datagrams(),
         lanes::auto::datagrams(),
@@ -251,7 +253,7 @@ impl Options {
     fn scale(&self) -> Scale {
         match (self.full, self.short || self.brief) {
             (true, _) => Scale {
-                main: 1_000_000,
+                main: FULL,
                 other: 50_000,
                 tcp_main_bytes: 1 << 30,
                 tcp_bytes: 240 << 20,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interrupts of NICs: to which CPU they come, and how many have come there.
+//! Interrupts of NICs: to which CPU they come, and how many have come there. Threads that poll a NIC instead of softirqs.
 
 use std::fs;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
+use nix::unistd::Pid;
 
 const PATH: &str = "/proc/interrupts";
 
@@ -72,6 +73,31 @@ fn count(table: &str, cpu: usize, is_mine: impl Fn(&str) -> bool) -> Result<u64>
             count.with_context(|| format!("no count of {cpu} in {line:?}"))
         })
         .sum()
+}
+
+/// Lets threads poll a device's NAPIs, one each, or softirqs again.
+pub(crate) fn poll_in_threads(device: &str, on: bool) -> Result<()> {
+    let path = format!("/sys/class/net/{device}/threaded");
+    fs::write(&path, u8::from(on).to_string()).with_context(|| format!("cannot write {path}"))
+}
+
+/// Returns the threads that poll a device's NAPIs.
+pub(crate) fn polling_threads(device: &str) -> Result<Vec<Pid>> {
+    let name = format!("napi/{device}-");
+    let mut threads = Vec::new();
+    for task in fs::read_dir("/proc")? {
+        let task = task?;
+        let Some(id) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
+            continue;
+        };
+        // A task may have ended meanwhile.
+        let comm = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        if comm.starts_with(&name) {
+            threads.push(Pid::from_raw(id));
+        }
+    }
+    ensure!(!threads.is_empty(), "no thread polls {device}");
+    Ok(threads)
 }
 
 /// Returns what a NIC is called on its bus.

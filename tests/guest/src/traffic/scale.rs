@@ -5,6 +5,9 @@
 /// The most datagrams that GRO joins into one packet: the kernel's `UDP_GRO_CNT_MAX`.
 pub(crate) const MOST_JOINED_PKTS: u64 = 64;
 
+/// Datagrams in the main case of a full run.
+pub(crate) const FULL: u64 = 1_000_000;
+
 /// The number of datagrams, or of bytes, that a case sends after its mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
@@ -21,6 +24,11 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
+    /// Returns whether there is time for a case that waits for long.
+    pub(crate) fn is_full(&self) -> bool {
+        self.main >= FULL
+    }
+
     /// Returns how often a case does what it otherwise does `usual` times.
     pub(crate) fn rounds(&self, usual: usize) -> usize {
         if self.brief {

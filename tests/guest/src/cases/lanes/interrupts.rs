@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The NIC's interrupts move to another CPU, as irqbalance has it: under a split flow, and under a flow in stages while a CPU of
-//! these does not run and packets wait for it.
+//! The NIC's interrupts, or the threads that poll it, move to another CPU, as irqbalance has it: under a split flow. Interrupts also
+//! move under a flow in stages while a CPU of these does not run and packets wait for it.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use anyhow::{ensure, Context as _, Result};
 use super::mode::{knobs, plan};
 use crate::cases::STAGES;
 use crate::cases::{Case, Run};
+use crate::flows;
 use crate::machine::{cpu, interrupts};
 use crate::mflow::{Knobs, Mode};
 use crate::network::topology;
@@ -17,7 +18,7 @@ use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::{Live, Load as _};
+use crate::traffic::{Live, Load as _, Plan};
 
 /// The length of one hold of a CPU.
 const HOLD: Duration = Duration::from_millis(400);
@@ -41,6 +42,14 @@ pub(crate) fn cases() -> Vec<Case> {
         moved_while_split,
     )
     .about_splitting()];
+    cases.push(
+        Case::of_module(
+            "interrupts/threads",
+            "threads poll the NIC, and move to and fro under a split flow, which stays split: no loss, no reordering",
+            Run::Plain,
+            threads_moved_while_split,
+        ),
+    );
     cases.extend(in_stages());
     cases
 }
@@ -76,14 +85,48 @@ fn moved_while_split(rig: &Rig) -> Result<Outcome> {
     });
     // Also after a failure.
     topology::pin_server_nic()?;
-    outcome?.judge(|outcome| {
-        rig.require_strict(&plan, &knobs, outcome)?;
-        if !rig.mflow {
-            return Ok(());
-        }
-        let restarts = outcome.counter("flows_split")?;
-        ensure!(restarts == 0, "the flow was split again {restarts} time(s)");
-        Ok(())
+    outcome?.judge(|outcome| require_kept(rig, &plan, &knobs, outcome))
+}
+
+/// Fails if the flow was noticed, or was not split all the time.
+fn require_kept(rig: &Rig, plan: &Plan<Datagrams>, knobs: &Knobs, outcome: &Outcome) -> Result<()> {
+    rig.require_strict(plan, knobs, outcome)?;
+    if !rig.mflow {
+        return Ok(());
+    }
+    let restarts = outcome.counter("flows_split")?;
+    ensure!(restarts == 0, "the flow was split again {restarts} time(s)");
+    Ok(())
+}
+
+fn threads_moved_while_split(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.datagrams();
+    // As above.
+    let knobs = Knobs {
+        build: "auto",
+        ..Knobs::default()
+    };
+    rig.prepare_pinned(&plan, &knobs)?;
+    let outcome = polled_by_threads(rig, &plan);
+    // Also after a failure.
+    interrupts::poll_in_threads("eth0", false)?;
+    outcome?.judge(|outcome| require_kept(rig, &plan, &knobs, outcome))
+}
+
+fn polled_by_threads(rig: &Rig, plan: &Plan<Datagrams>) -> Result<Outcome> {
+    interrupts::poll_in_threads("eth0", true)?;
+    let threads = interrupts::polling_threads("eth0")?;
+    let move_threads = |cpu| threads.iter().try_for_each(|&id| cpu::pin_thread(id, cpu));
+    move_threads(cpu::NIC)?;
+    Datagrams::measure(plan, |live| {
+        (0..rig.scale.rounds(SPLIT_ROUNDS)).try_for_each(|_| {
+            [ELSEWHERE, cpu::NIC].into_iter().try_for_each(|cpu| {
+                move_threads(cpu)?;
+                live.wait_for("a thread polls elsewhere", LIMIT, || {
+                    flows::any(&[("state", "split"), ("cpu", &cpu.to_string())])
+                })
+            })
+        })
     })
 }
 

@@ -3,23 +3,27 @@
 //! Other features of the stack that move packets between CPUs on the way from split to merge.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::network::VXLAN_PORT;
 
 use crate::cases::{Case, Run};
 use crate::machine::command;
-use crate::machine::cpu::{LANES, LANE_MASK, READER};
+use crate::machine::cpu::{LANES, LANE_MASK, NIC, READER};
 use crate::mflow::{self, Knobs, Stats};
 use crate::network::bpf::{Xdp, XdpMode};
 use crate::network::netns;
-use crate::network::topology::{self, CONTAINER};
-use crate::traffic::datagrams::run::Datagrams;
+use crate::network::topology::{self, CLIENT, CONTAINER};
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::{self, Datagrams};
+use crate::traffic::datagrams::sender::{SendOrder, Sender};
 use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
 use crate::traffic::streams::run::Streams;
-use crate::traffic::{Live as _, Load, Plan};
+use crate::traffic::{Live, Load, Plan};
 
 /// The time for which a CPU of RPS is held at once, and the number of times that the flow begins to be split meanwhile.
 const HOLD: Duration = Duration::from_millis(10);
@@ -27,6 +31,17 @@ const STARTS: usize = 10;
 const LIMIT: Duration = Duration::from_secs(30);
 /// So many that some are on either CPU.
 const SPREAD_FLOWS: u16 = 8;
+
+/// The flows of the first of two networks in one outer flow, and the part of the usual rate that each network has.
+const OVERLAY_FLOWS: u16 = 4;
+const OVERLAY_SHARE: f64 = 0.4;
+/// The second network: its container, the client's end, and their addresses.
+const SECOND: &str = "second";
+const SECOND_CONTAINER: Ipv4Addr = Ipv4Addr::new(10, 0, 8, 2);
+const SECOND_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 8, 1);
+const SECOND_MAC: &str = "02:00:00:00:08:02";
+const SECOND_CLIENT_MAC: &str = "02:00:00:00:08:01";
+const SECOND_PORT: u16 = 5_001;
 
 /// A feature, and how it is switched on.
 struct Feature {
@@ -189,6 +204,13 @@ pub(crate) fn datagrams() -> Vec<Case> {
         Run::Plain,
         spread_one_outer,
     ));
+    cases.push(Case::of_module(
+        "devices/two-overlays/one-outer",
+        "flows of two networks in one outer flow, one of which ends at a veth with GRO, begin to be split while the NIC's CPU is held: \
+         no loss, no reordering",
+        Run::Plain,
+        two_overlays_one_outer,
+    ));
     cases
 }
 
@@ -286,23 +308,111 @@ fn spread_one_outer(rig: &Rig) -> Result<Outcome> {
     rig.prepare_pinned(&plan, &knobs)?;
     let [_, _, free, held] = LANES;
     topology::rps("vxlan0", &format!("{:x}", 1 << free | 1 << held))?;
-    let outcome = Datagrams::measure(&plan, |live| {
-        let hog = Hog::start(held, HOLD)?;
-        let split = (0..STARTS).try_for_each(|_| {
-            let stops = || Stats::read()?.get("flows_stopped");
-            let stopped_before = stops()?;
-            mflow::write("min_flow_pps", "10000000")?;
-            live.wait_for("the flow stops being split", LIMIT, || {
-                Ok(stops()? > stopped_before)
-            })?;
-            let before = mflow::flows_split()?;
-            mflow::write("min_flow_pps", &knobs.min_flow_pps.to_string())?;
-            live.wait_split_since(before)
-        });
-        hog.stop()?;
-        split
+    Datagrams::measure(&plan, |live| split_while_held(live, &knobs, held))?
+        .judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+/// Splits a flow again and again while a CPU is held now and again.
+fn split_while_held(live: &impl Live, knobs: &Knobs, held: usize) -> Result<()> {
+    let hog = Hog::start(held, HOLD)?;
+    let split = (0..STARTS).try_for_each(|_| {
+        let stops = || Stats::read()?.get("flows_stopped");
+        let stopped_before = stops()?;
+        mflow::write("min_flow_pps", "10000000")?;
+        live.wait_for("the flow stops being split", LIMIT, || {
+            Ok(stops()? > stopped_before)
+        })?;
+        let before = mflow::flows_split()?;
+        mflow::write("min_flow_pps", &knobs.min_flow_pps.to_string())?;
+        live.wait_split_since(before)
     });
-    outcome?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+    hog.stop()?;
+    split
+}
+
+/// Splits an outer flow again and again in which there are flows of two networks: packets of one wait in another queue than those
+/// of the other, at the tunnel and at the veth.
+fn two_overlays_one_outer(rig: &Rig) -> Result<Outcome> {
+    let mut plan = Plan {
+        flows: OVERLAY_FLOWS,
+        one_outer: true,
+        split: false,
+        ..rig.datagrams()
+    };
+    plan.load.frames_per_s = plan.load.frames_per_s.map(|rate| rate * OVERLAY_SHARE);
+    let knobs = Knobs::default();
+    rig.prepare_pinned(&plan, &knobs)?;
+    let second = second_overlay_up().and_then(|()| {
+        let to = vec![SocketAddr::from((SECOND_CONTAINER, SECOND_PORT))];
+        let sockets = netns::within(SECOND, || {
+            to.iter().map(receiver::bind).collect::<Result<Vec<_>>>()
+        })?;
+        let received = Receiver::of(sockets, 1, plan.load.bytes);
+        let sender = Sender::start(SendOrder {
+            from: SECOND_CLIENT.into(),
+            to,
+            bytes: plan.load.bytes,
+            rate: plan.load.frames_per_s,
+        });
+        let outcome = Datagrams::measure(&plan, |live| split_while_held(live, &knobs, NIC));
+        // Also after a failure.
+        sender.stop_at(0);
+        let sent = sender.join()?.iter().sum();
+        run::wait_quiet(|| received.arrivals(), sent);
+        Ok((outcome?, received.stop()?.outcome(sent)))
+    });
+    // Also after a failure.
+    second_overlay_down()?;
+    let (first, second) = second?;
+    second.judge(|outcome| {
+        outcome.require_whole()?;
+        outcome.require_order()
+    })?;
+    first.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+/// Builds a second network in the overlay, with a container of its own whose veth has GRO. The client's outer ports are those of
+/// the first.
+fn second_overlay_up() -> Result<()> {
+    netns::add(SECOND)?;
+    topology::ip(
+        None,
+        &format!(
+            "link add vxlan1 mtu 1450 type vxlan id 43 dev eth0 local 192.168.50.2 remote 192.168.50.1 dstport {VXLAN_PORT} nolearning
+             link add br1 mtu 1450 type bridge stp_state 0 forward_delay 0 mcast_snooping 0
+             link add veth1 mtu 1450 type veth peer name eth0 netns {SECOND} address {SECOND_MAC}
+             link set vxlan1 master br1
+             link set veth1 master br1
+             link set vxlan1 up
+             link set veth1 up
+             link set br1 up"
+        ),
+    )?;
+    topology::ip(
+        Some(SECOND),
+        &format!(
+            "link set eth0 mtu 1450 up
+             addr add {SECOND_CONTAINER}/24 dev eth0
+             neigh replace {SECOND_CLIENT} lladdr {SECOND_CLIENT_MAC} dev eth0"
+        ),
+    )?;
+    netns::run(SECOND, "ethtool -K eth0 gro on")?;
+    topology::ip(
+        Some(CLIENT),
+        &format!(
+            "link add vxlan1 mtu 1450 address {SECOND_CLIENT_MAC} type vxlan id 43 dev eth1 local 192.168.50.1 remote 192.168.50.2 \
+             dstport {VXLAN_PORT} srcport 50000 50001 nolearning
+             link set vxlan1 up
+             addr add {SECOND_CLIENT}/24 dev vxlan1
+             neigh replace {SECOND_CONTAINER} lladdr {SECOND_MAC} dev vxlan1"
+        ),
+    )
+}
+
+fn second_overlay_down() -> Result<()> {
+    netns::delete(SECOND)?;
+    topology::ip(None, "link del vxlan1\nlink del br1")?;
+    topology::ip(Some(CLIENT), "link del vxlan1")
 }
 
 fn tc(lines: &str) -> Result<Option<Xdp>> {

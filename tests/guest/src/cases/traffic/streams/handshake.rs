@@ -15,7 +15,7 @@ use socket2::SockRef;
 use super::churn::{accept, all_end};
 use crate::cases::{Case, Run};
 use crate::machine::sockopt;
-use crate::machine::{cpu, threads};
+use crate::machine::{cpu, proc_net, threads};
 use crate::mflow::Knobs;
 use crate::network::netns;
 use crate::network::topology::{
@@ -38,6 +38,8 @@ const CLIENTS: u64 = 4;
 const BYTES: usize = 14_000;
 /// For one connection, this many of the datagrams that other cases send.
 const DATAGRAMS_PER_CONNECTION: u64 = 16;
+/// The most that GRO makes of segments.
+const MOST_SEGMENT_BYTES: u64 = 65_536;
 /// Connections that may wait for the server.
 const PLACES: i32 = 4096;
 const STUCK: Duration = Duration::from_secs(15);
@@ -145,8 +147,21 @@ fn begin(rig: &Rig, beginning: Beginning) -> Result<Outcome> {
                 count(name)
             );
         }
-        rig.require_strict(&plan, &knobs, outcome)
+        rig.require_strict(&plan, &knobs, outcome)?;
+        require_counted_once(outcome)
     })
+}
+
+/// Fails if TCP of the container has counted more segments than its device has received packets: one that waits for its turn
+/// comes to TCP twice.
+fn require_counted_once(outcome: &Outcome) -> Result<()> {
+    let segments = proc_net::counter(Some(CONTAINER), "Tcp", "InSegs")?;
+    let received = proc_net::device(CONTAINER, "eth0")?.rx_pkts;
+    ensure!(
+        segments <= received && segments > outcome.stream_bytes / MOST_SEGMENT_BYTES,
+        "the container's TCP has counted {segments} segments in {received} packets"
+    );
+    Ok(())
 }
 
 fn close_listener(rig: &Rig) -> Result<Outcome> {

@@ -4,4 +4,5 @@
 
 pub(crate) mod drops;
 pub(crate) mod filtered;
+pub(crate) mod old_tags;
 pub(crate) mod tail;
