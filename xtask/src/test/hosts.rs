@@ -275,8 +275,8 @@ fn has_docker(ctx: &Ctx) -> bool {
 /// The part of each group of cases that the default run draws; tidy holds the layer's README against this.
 pub(super) const OF_GROUP: draw::Part = draw::Part::Third;
 
-/// The part of the cases in which rules come during a split, of all groups; tidy looks at this likewise. They take twice as long as
-/// others.
+/// The part of the cases in which rules come during a split, of all groups; tidy looks at this likewise. They take twice as long
+/// as others.
 pub(super) const OF_DURING: draw::Part = draw::Part::Fifth;
 
 /// Returns the cases of the default run: of those that differ in the family of addresses alone one, and a part of each group.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables of hosts, and of what becomes of a flow there, made of the cases: one of `rust/README.md`, and a short one of `README.md`.
-//! `cargo xtask docs` writes them there.
+//! Tables of hosts, and of what becomes of a flow there, made of the cases: one of `rust/README.md`, and a short one of
+//! `README.md`. `cargo xtask docs` writes them there.
 
 use anyhow::{Context as _, Result};
 

@@ -191,8 +191,8 @@ impl Live {
         self.until_sent(self.sender.sent() + count)
     }
 
-    /// Does something beside the elephant. If rules come during that, makes them first. Afterwards it takes them away and makes them
-    /// again while the elephant goes on.
+    /// Does something beside the elephant. If rules come during that, makes them first. Afterwards it takes them away and makes
+    /// them again while the elephant goes on.
     pub(super) fn beside<T>(
         &self,
         change: &Change<'_>,

@@ -157,8 +157,8 @@ impl Arrived {
         Ok(())
     }
 
-    /// Fails unless each datagram of the first flow that was sent while rules were there looks as rules make it look, and none of those
-    /// that were sent without them does.
+    /// Fails unless each datagram of the first flow that was sent while rules were there looks as rules make it look, and none of
+    /// those that were sent without them does.
     pub(in crate::hosts) fn require_spans(&self, is_ruled: impl Fn(&Look) -> bool) -> Result<()> {
         ensure!(!self.spans.is_empty(), "no rules were made");
         for span in &self.spans {

@@ -52,8 +52,8 @@ struct Seen {
 }
 
 impl Wall {
-    /// Compares a host with this firewall with what it does with `enabled` 0: what the host has besides, and the firewall's rules.
-    /// Returns what the rules have counted.
+    /// Compares a host with this firewall with what it does with `enabled` 0. `set_up` makes what the host has besides, `make` the
+    /// firewall's rules. Returns what the rules have counted.
     pub(super) fn compare(
         &self,
         host: &Host,

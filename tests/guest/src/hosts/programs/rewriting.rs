@@ -174,7 +174,8 @@ fn hops_less(hops: u8) -> Code {
     code
 }
 
-/// Returns a program that takes some off the hop limit, writes the container's address and another sender's, and sends packets on.
+/// Returns a program that takes some off the hop limit, writes the container's address and another sender's, and sends packets
+/// on.
 fn rewriter(place: Place, hops: u8) -> Result<Code> {
     let mut code = hops_less(hops);
     let mac = |text: &str| -> Result<[u32; 2]> {

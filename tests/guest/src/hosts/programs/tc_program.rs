@@ -172,8 +172,8 @@ impl Code {
         Tcx::attach(device, side, &self.finish()?)
     }
 
-    /// Attaches a program to what comes in at a device of a namespace, or goes out there, until the device goes. It takes the place of
-    /// the program that was attached so before.
+    /// Attaches a program to what comes in at a device of a namespace, or goes out there, until the device goes. It takes the place
+    /// of the program that was attached so before.
     pub(super) fn attach(self, namespace: Option<&str>, device: &str, way: &str) -> Result<Pinned> {
         if !Path::new(FOLDER).exists() {
             fs::create_dir(FOLDER)?;

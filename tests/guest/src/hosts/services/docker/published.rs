@@ -63,7 +63,8 @@ fn published_during(host: &Host, family: Family) -> Result<()> {
     balancer(family).compare_changed(host, || set_up(family, &[LOGS]), &change)
 }
 
-/// Publishes ports as Docker does when a container starts, or gives them up: the words put rules at their place in the two tables.
+/// Publishes ports as Docker does when a container starts, or gives them up. The words put rules at their place in the two
+/// tables.
 fn publish(family: Family, filter: &str, nat: &str) -> Result<()> {
     let (mut accepted, mut translated) = (String::new(), String::new());
     for port in [WEB, DNS] {
