@@ -38,11 +38,47 @@ pub const SEED: &str = "MFLOW_SEED";
 pub const BUILD: &str = "MFLOW_BUILD";
 /// The variable of an order that has a benchmark say where the kernel's functions are, for a kernel whose packages do not.
 pub const KERNEL_FUNCTIONS: &str = "MFLOW_KERNEL_FUNCTIONS";
-/// The seed of the chaos that is run by default: one that has each kind of step.
-pub const CHAOS_SEED: u64 = 2105;
+/// The parts of the chaos that is run by default, one after the other: together they have each kind of step.
+pub const CHAOS_PARTS: [ChaosPart; 4] = [
+    chaos_part(1, 50, ChaosKernel::Plain),
+    chaos_part(2, 30, ChaosKernel::Checking),
+    chaos_part(3, 10, ChaosKernel::CheckingUnhooked),
+    chaos_part(4, 30, ChaosKernel::Distribution),
+];
+/// The number of steps in a sequence of chaos.
+pub const CHAOS_SEQUENCE: u64 = 10;
 
-/// The number of steps of the chaos that is run by default.
-pub const CHAOS_STEPS: u64 = 120;
+/// A part of the chaos that is run by default.
+#[derive(Clone, Copy, Debug)]
+pub struct ChaosPart {
+    /// The seed of its sequences. Their numbers go on from part to part.
+    pub seed: u64,
+    /// The number of its steps.
+    pub steps: u64,
+    /// The kernel that it runs on.
+    pub kernel: ChaosKernel,
+}
+
+/// A kernel, and the module's way into its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChaosKernel {
+    /// Ours, with our hooks.
+    Plain,
+    /// Ours with its checks, with our hooks.
+    Checking,
+    /// The same without our hooks.
+    CheckingUnhooked,
+    /// A distribution's.
+    Distribution,
+}
+
+const fn chaos_part(seed: u64, steps: u64, kernel: ChaosKernel) -> ChaosPart {
+    ChaosPart {
+        seed,
+        steps,
+        kernel,
+    }
+}
 
 /// The command that the guest's init shall run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

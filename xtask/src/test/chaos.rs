@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::guest::{ListedCase, ListedStep, CHAOS_SEED};
+use mflow_protocol::guest::{
+    ChaosKernel, ChaosPart, ListedCase, ListedStep, CHAOS_PARTS, CHAOS_SEQUENCE as STEPS_A_SEQUENCE,
+};
 
 use super::guests::draw::{self, GuestKind};
 use super::vm::{GuestCases, PATIENCE};
@@ -18,16 +20,6 @@ use crate::kernel::{Flavor, Way};
 use crate::tools;
 use crate::vm::Nic;
 
-/// The parts of a run: the kernel, the way the module comes into the stack, and the number of steps. Each part goes on with the
-/// steps behind those of the part before.
-const PARTS: [Part; 4] = [
-    part(Flavor::Vm, Way::Patched, 60),
-    part(Flavor::Debug, Way::Patched, 30),
-    part(Flavor::Vm, Way::Stock, 20),
-    part(Flavor::Debug, Way::Stock, 10),
-];
-/// The number of steps that the guest puts into a sequence.
-const STEPS_A_SEQUENCE: u64 = 10;
 /// The factor by which `--full` takes more steps, and `--long` for each seed: a boot takes as long as many steps.
 const FULL: u64 = 10;
 const LONG: u64 = 4;
@@ -40,7 +32,7 @@ const MOST_TRIALS: usize = 15;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct Options {
-    /// Seed that the sequences follow from [default: one that has each kind of step]
+    /// Seed that the sequences follow from [default: some that have each kind of step together]
     #[arg(long, value_name = "NUMBER")]
     chaos_seed: Option<u64>,
     /// Run only this sequence of the seed
@@ -83,16 +75,14 @@ impl Options {
     }
 }
 
-/// A part of a run.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    flavor: Flavor,
-    way: Way,
-    steps: u64,
-}
-
-const fn part(flavor: Flavor, way: Way, steps: u64) -> Part {
-    Part { flavor, way, steps }
+/// Returns the kernel of a part of the run, and the way the module comes into its stack.
+fn place_of(kernel: ChaosKernel) -> (Flavor, Way) {
+    match kernel {
+        ChaosKernel::Plain => (Flavor::Vm, Way::Patched),
+        ChaosKernel::Checking => (Flavor::Debug, Way::Patched),
+        ChaosKernel::CheckingUnhooked => (Flavor::Debug, Way::Stock),
+        ChaosKernel::Distribution => (Flavor::Vm, Way::Stock),
+    }
 }
 
 /// Some sequences of a seed, on one kernel.
@@ -110,7 +100,6 @@ struct Run {
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let options = &ctx.chaos;
-    let seed = options.chaos_seed.unwrap_or(CHAOS_SEED);
     if options.long {
         return long(ctx);
     }
@@ -122,7 +111,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
                 Flavor::Vm
             },
             way: ctx.way.unwrap_or_default(),
-            seed,
+            seed: options.chaos_seed.unwrap_or_else(|| seed_of(number)),
             first: number,
             steps: STEPS_A_SEQUENCE,
             only: options.only.clone(),
@@ -131,10 +120,15 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     }
     // At the same time: the checking kernel's steps take most of it, and leave a core idle.
     let mut all = Outcome::default();
-    let mut runs: Vec<Run> = parts(ctx).map(|place| Run::of(ctx, place, seed)).collect();
+    let mut runs: Vec<Run> = parts(ctx)
+        .map(|place| {
+            let seed = options.chaos_seed.unwrap_or(CHAOS_PARTS[place].seed);
+            Run::of(ctx, place, seed)
+        })
+        .collect();
     if tools::find("apt-cache").is_none() {
         runs.retain(|run| {
-            let stays = (run.flavor, run.way) != (Flavor::Vm, Way::Stock);
+            let stays = !run.is_distribution();
             if !stays {
                 all.skip(run.guest().name, stock::NO_DEBIAN);
             }
@@ -149,10 +143,20 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
 
 /// Returns the places of the parts that are asked for.
 fn parts(ctx: &Ctx) -> impl Iterator<Item = usize> + '_ {
-    (0..PARTS.len()).filter(|&place| {
-        let Part { flavor, way, .. } = PARTS[place];
+    (0..CHAOS_PARTS.len()).filter(|&place| {
+        let (flavor, way) = place_of(CHAOS_PARTS[place].kernel);
         ctx.chaos.takes(flavor) && ctx.way.is_none_or(|wanted| wanted == way)
     })
+}
+
+/// Returns the seed of a sequence of the default run.
+fn seed_of(sequence: u64) -> u64 {
+    let mut end = 0;
+    let part = CHAOS_PARTS.iter().find(|part| {
+        end += part.steps;
+        sequence * STEPS_A_SEQUENCE < end
+    });
+    part.unwrap_or(&CHAOS_PARTS[0]).seed
 }
 
 /// Runs fresh seeds until one fails or the time is over.
@@ -202,8 +206,9 @@ impl Run {
             (false, true) => LONG,
             (false, false) => 1,
         };
-        let Part { flavor, way, steps } = PARTS[place];
-        let before: u64 = PARTS[..place].iter().map(|part| part.steps).sum();
+        let ChaosPart { kernel, steps, .. } = CHAOS_PARTS[place];
+        let (flavor, way) = place_of(kernel);
+        let before: u64 = CHAOS_PARTS[..place].iter().map(|part| part.steps).sum();
         Self {
             flavor,
             way,
@@ -227,6 +232,11 @@ impl Run {
         }
     }
 
+    /// Tells whether the kernel is one that a distribution ships.
+    fn is_distribution(&self) -> bool {
+        (self.flavor, self.way) == (Flavor::Vm, Way::Stock)
+    }
+
     /// Returns the options with which the guest program lists and runs these.
     fn options(&self) -> Vec<String> {
         let mut options = vec![
@@ -235,6 +245,7 @@ impl Run {
             format!("--steps={}", self.steps),
         ];
         options.extend((self.way == Way::Stock).then(|| "--stock".to_owned()));
+        options.extend(self.is_distribution().then(|| "--distribution".to_owned()));
         options.extend(
             self.only
                 .iter()
@@ -404,16 +415,18 @@ fn numbered(steps: &[ListedStep]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mflow_protocol::guest::CHAOS_STEPS;
-
     use super::*;
 
     #[test]
-    fn a_run_has_the_steps_of_which_all_kinds_are_asked() {
-        assert_eq!(
-            PARTS.iter().map(|part| part.steps).sum::<u64>(),
-            CHAOS_STEPS
-        );
+    fn a_sequence_has_the_seed_of_its_part() {
+        let mut number = 0;
+        for part in CHAOS_PARTS {
+            for _ in 0..part.steps / STEPS_A_SEQUENCE {
+                assert_eq!(seed_of(number), part.seed);
+                number += 1;
+            }
+        }
+        assert_eq!(seed_of(number), CHAOS_PARTS[0].seed);
     }
 
     #[test]

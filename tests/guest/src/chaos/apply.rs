@@ -15,8 +15,10 @@ use super::switch::{self, Switch};
 use crate::machine::command::{self, Program};
 use crate::machine::{cpu, proc_net, threads};
 use crate::network::bpf::{Xdp, XdpMode};
+use crate::network::nfqueue::SlowJudge;
 use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 use crate::network::{netns, nft, tcpdump};
+use crate::traffic::ftp;
 use crate::traffic::hog::Hog;
 use crate::traffic::streams::connection::{self, Pair};
 use crate::traffic::streams::pattern;
@@ -46,6 +48,17 @@ const TRANSLATE: &str = "
 table ip mflow_nat {
     chain before { type nat hook prerouting priority -100; tcp dport 6101 dnat to 10.0.1.2:5101; }
     chain behind { type nat hook input priority 100; ip protocol tcp ct original proto-dst 6101 snat to 10.0.1.77; }
+}
+";
+/// New connections to ports that servers choose are dropped. An announced one is not new.
+const ANNOUNCED: &str = "
+table inet mflow_ftp {
+    ct helper ftp { type \"ftp\" protocol tcp; }
+    chain in {
+        type filter hook input priority 0;
+        ct state new tcp dport 21 ct helper set \"ftp\"
+        ct state new tcp dport >= 32768 drop
+    }
 }
 ";
 /// Modules that track connections and translate addresses, each before those that it needs.
@@ -96,6 +109,8 @@ impl Host<'_> {
             Step::Qdisc { discipline, on } => {
                 self.switch(Switch::Qdisc, on, || switch::add_qdisc(discipline))
             }
+            Step::Ask { ms, on } => self.ask(ms, on),
+            Step::Held(waiting) => self.hold_over_reload(waiting),
             Step::Drops { on } if self.switched.contains(&Switch::Drops) == on => Ok(()),
             Step::Drops { on } => self.switch(Switch::Drops, on, switch::add_drops),
             Step::Rules { on } if self.switched.contains(&Switch::Rules) == on => Ok(()),
@@ -106,12 +121,13 @@ impl Host<'_> {
             Step::ForgetTracked if self.switched.contains(&Switch::Tracking) => Ok(()),
             Step::ForgetTracked => self.forget_tracked(),
             Step::Nat => translated(),
+            Step::Ftp => self.fetch_file(),
             Step::Capture(device) => self.capture(device),
             Step::Connections(count) => {
                 (0..count).try_for_each(|_| short_connection(self.setting.inner, 0))
             }
             Step::Flows => self.other_flows(),
-            Step::Hog { cpu } => self.hold(cpu),
+            Step::Hog { cpu } => self.keep_busy(cpu),
             Step::Interrupts { cpu } => {
                 if cpu::LANES.contains(&cpu) {
                     cpu::set_online(cpu, true)?;
@@ -124,13 +140,42 @@ impl Host<'_> {
     }
 
     /// Switches something on, or off if it is on.
-    fn switch(&mut self, what: Switch, on: bool, switch_on: impl Fn() -> Result<()>) -> Result<()> {
+    pub(super) fn switch(
+        &mut self,
+        what: Switch,
+        on: bool,
+        switch_on: impl Fn() -> Result<()>,
+    ) -> Result<()> {
         if on {
             switch_on()?;
             self.switched.insert(what);
         } else if self.switched.remove(&what) {
             what.off()?;
         }
+        Ok(())
+    }
+
+    fn ask(&mut self, ms: u64, on: bool) -> Result<()> {
+        self.ask_no_more()?;
+        if on {
+            self.judge = Some(SlowJudge::start(Duration::from_millis(ms))?);
+            self.switch(Switch::Ask, true, switch::add_questions)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn ask_no_more(&mut self) -> Result<()> {
+        self.switch(Switch::Ask, false, || Ok(()))?;
+        self.end_judge()
+    }
+
+    /// Fetches a file from the container, whose firewall lets the connection with it in because another one has announced it.
+    fn fetch_file(&self) -> Result<()> {
+        nft::add(CONTAINER, ANNOUNCED)?;
+        let server = ftp::Server::bind(self.setting.inner)?;
+        let files = server.serve(1, 1);
+        nft::add(CONTAINER, "delete table inet mflow_ftp")?;
+        ensure!(files? == 1, "a file did not come by FTP");
         Ok(())
     }
 
@@ -222,7 +267,7 @@ impl Host<'_> {
         capture.must_run()
     }
 
-    fn hold(&mut self, lane: usize) -> Result<()> {
+    fn keep_busy(&mut self, lane: usize) -> Result<()> {
         cpu::set_online(lane, true)?;
         let hog = Hog::start(lane, HOLD)?;
         let flowed = self.loads()?.flow_for(BESIDE_HOG);

@@ -16,6 +16,7 @@ use crate::machine::{command, cpu};
 use crate::mflow::{self, Knobs, Stats};
 use crate::network::bpf::Xdp;
 use crate::network::netns;
+use crate::network::nfqueue::SlowJudge;
 use crate::network::topology::{self, Family, CONTAINER};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -29,6 +30,8 @@ pub(super) struct Host<'a> {
     loads: Option<Loads>,
     pub(super) switched: BTreeSet<Switch>,
     pub(super) xdp: BTreeMap<Device, Xdp>,
+    /// The program that is asked about packets; its socket keeps the container's namespace.
+    pub(super) judge: Option<SlowJudge>,
     allowed: Allowed,
     /// The number of packets that the module had counted as late each time before its counters began again, in total.
     late_before: u64,
@@ -46,6 +49,7 @@ impl<'a> Host<'a> {
             loads: None,
             switched: BTreeSet::new(),
             xdp: BTreeMap::new(),
+            judge: None,
             allowed: Allowed::default(),
             late_before: 0,
             drops_before: Drops::read(),
@@ -186,6 +190,7 @@ impl<'a> Host<'a> {
             let outcome = loads.abandon()?;
             self.judge(&outcome, true)?;
         }
+        self.end_judge()?;
         self.xdp.retain(|device, _| *device == Device::Nic);
         self.switched.retain(|switch| switch.stays());
         take_down()?;
@@ -210,7 +215,13 @@ impl<'a> Host<'a> {
         while let Some(switch) = self.switched.pop_last() {
             switch.off().with_context(|| format!("{switch:?}"))?;
         }
-        Ok(())
+        self.end_judge()
+    }
+
+    pub(super) fn end_judge(&mut self) -> Result<()> {
+        let judge = self.judge.take();
+        let accepted = judge.map_or(Ok(0), SlowJudge::end);
+        accepted.map(drop).context("the program that is asked")
     }
 
     /// Ends the loads, which must have come out as the steps allow; returns what was allowed, too.

@@ -8,6 +8,7 @@
 
 mod apply;
 mod checks;
+mod held;
 mod host;
 mod load;
 mod sequence;
@@ -78,6 +79,9 @@ pub(crate) struct Options {
     /// Leave out the steps that need our hooks in the kernel.
     #[arg(long)]
     stock: bool,
+    /// Keep the steps that need a kernel of a distribution.
+    #[arg(long)]
+    distribution: bool,
     #[command(flatten)]
     selection: Selection,
 }
@@ -91,8 +95,11 @@ impl Options {
                 sequence.keep(places);
             }
         }
-        if self.stock {
-            sequences.iter_mut().for_each(Sequence::keep_stock);
+        for sequence in &mut sequences {
+            sequence.keep_if(|step| {
+                (!self.stock || !step.needs_hooks())
+                    && (self.distribution || !step.needs_distribution())
+            });
         }
         sequences.retain(|sequence| self.selection.takes(&sequence.name()));
         sequences

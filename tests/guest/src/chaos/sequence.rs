@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use mflow_protocol::guest::ListedStep;
+use mflow_protocol::guest::{ListedStep, CHAOS_SEQUENCE as STEPS};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -14,7 +14,6 @@ use super::step_kinds::{pick, When, KINDS};
 use crate::mflow::Knobs;
 use crate::network::topology::Family;
 
-const STEPS: u64 = 10;
 const FAMILIES: [Family; 3] = [Family::V4, Family::V4, Family::V6];
 /// Sequences of one seed that have seeds of their own.
 const MOST_SEQUENCES: u64 = 1 << 20;
@@ -97,7 +96,7 @@ impl Sequence {
                 drawn.push(resume);
                 continue;
             }
-            let patching = patches_code && random.random_bool(0.4);
+            let patching = patches_code && random.random_bool(0.5);
             let kinds = KINDS.iter().filter(|kind| match kind.when {
                 When::Gentle => !patching,
                 When::Rough => !patching && !gentle,
@@ -158,17 +157,17 @@ impl Sequence {
         self.steps = self.places.iter().map(|&place| self.steps[place]).collect();
     }
 
-    /// Leaves only the steps that need no hooks of ours in the kernel.
-    pub(super) fn keep_stock(&mut self) {
+    /// Leaves only the steps for which this holds.
+    pub(super) fn keep_if(&mut self, holds: impl Fn(Step) -> bool) {
         let all = self.places.drain(..).zip(self.steps.drain(..));
-        let kept = all.filter(|(_, step)| !step.needs_hooks());
+        let kept = all.filter(|&(_, step)| holds(step));
         (self.places, self.steps) = kept.unzip();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use mflow_protocol::guest::{CHAOS_SEED, CHAOS_STEPS};
+    use mflow_protocol::guest::{ChaosKernel, ChaosPart, CHAOS_PARTS};
 
     use super::*;
     use crate::chaos::step::{Device, Effect};
@@ -197,7 +196,9 @@ mod tests {
     fn places_stay_where_steps_need_no_hooks() {
         let mut sequences: Vec<Sequence> = Sequence::all(1, 0, 400).collect();
         let whole = sequences.clone();
-        sequences.iter_mut().for_each(Sequence::keep_stock);
+        for sequence in &mut sequences {
+            sequence.keep_if(|step| !step.needs_hooks());
+        }
         let steps = |all: &[Sequence]| all.iter().map(|one| one.steps.len()).sum::<usize>();
         assert!((200..400).contains(&steps(&sequences)));
         for (kept, whole) in sequences.iter().zip(&whole) {
@@ -215,17 +216,116 @@ mod tests {
         assert_eq!(first, &FIRST_STEPS);
     }
 
+    /// The number of seeds that are tried for each part.
+    const TRIED: u64 = 50_000;
+    /// The kinds that the default run has on both ways: packets that wait for long, and what
+    /// the kernel knows of connections.
+    const ON_BOTH: [&str; 10] = [
+        "conntrack",
+        "ftp",
+        "held by netem",
+        "held by nfqueue",
+        "held by tbf",
+        "module",
+        "nat",
+        "nfqueue",
+        "qdisc netem 1s",
+        "tracking",
+    ];
+
+    /// Returns all kinds that can be drawn; those of steps back are not among them.
+    fn all_kinds() -> BTreeSet<String> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(99);
+        let draws = KINDS.iter().flat_map(|kind| [kind.draw; 400]);
+        draws.map(|draw| draw(&mut random).kind()).collect()
+    }
+
+    /// The kinds of steps of the default run, with our hooks and without them.
+    #[derive(Clone, Debug, Default)]
+    struct Found([BTreeSet<String>; 2]);
+
+    impl Found {
+        /// Adds those of a part whose first sequence has this number.
+        fn add(&mut self, part: ChaosPart, first: u64) {
+            let distribution = part.kernel == ChaosKernel::Distribution;
+            let stock = distribution || part.kernel == ChaosKernel::CheckingUnhooked;
+            let steps = Sequence::all(part.seed, first, part.steps).flat_map(|one| one.steps);
+            let steps = steps.filter(|step| !stock || !step.needs_hooks());
+            let steps = steps.filter(|step| distribution || !step.needs_distribution());
+            self.0[usize::from(stock)].extend(steps.map(Step::kind));
+        }
+
+        /// Adds those of all parts for which this holds.
+        fn add_all(&mut self, parts: &[ChaosPart], takes: impl Fn(usize) -> bool) {
+            for (place, &part) in parts.iter().enumerate() {
+                if takes(place) {
+                    self.add(part, first(parts, place));
+                }
+            }
+        }
+
+        /// Returns those that ought to be among them, and are not.
+        fn missing(&self, all: &BTreeSet<String>) -> Vec<String> {
+            let found = |kind: &str| self.0.iter().any(|one| one.contains(kind));
+            let anywhere = all.iter().filter(|kind| !found(kind)).cloned();
+            let mut missing: Vec<String> = anywhere.collect();
+            for (way, found) in ["patched", "stock"].into_iter().zip(&self.0) {
+                let kinds = ON_BOTH.iter().filter(|&&kind| !found.contains(kind));
+                missing.extend(kinds.map(|kind| format!("{kind} on {way}")));
+            }
+            missing
+        }
+    }
+
+    /// Returns the number of a part's first sequence.
+    fn first(parts: &[ChaosPart], place: usize) -> u64 {
+        let before = parts[..place].iter().map(|part| part.steps);
+        before.sum::<u64>() / STEPS
+    }
+
     #[test]
     fn the_default_run_has_every_kind_of_step() {
-        let kind = |step: &Step| step.to_string().split(':').next().map(str::to_owned);
-        let kinds = |steps: Vec<Step>| steps.iter().filter_map(kind).collect::<BTreeSet<_>>();
-        let all = kinds(Sequence::all(99, 0, 4_000).flat_map(|s| s.steps).collect());
-        let default = kinds(
-            Sequence::all(CHAOS_SEED, 0, CHAOS_STEPS)
-                .flat_map(|s| s.steps)
-                .collect(),
-        );
-        assert_eq!(default, all);
+        let all = all_kinds();
+        for kind in ON_BOTH {
+            assert!(all.contains(kind), "{kind}");
+        }
+        let mut found = Found::default();
+        found.add_all(&CHAOS_PARTS, |_| true);
+        assert_eq!(found.missing(&all), Vec::<String>::new());
+    }
+
+    /// Prints seeds for `CHAOS_PARTS` after a change of the kinds.
+    #[test]
+    #[ignore = "it looks for seeds, for a minute"]
+    fn seeds_that_have_every_kind_of_step() {
+        let (all, mut parts) = (all_kinds(), CHAOS_PARTS);
+        for round in 0..10 {
+            for place in [3, 1, 0, 2] {
+                let mut others = Found::default();
+                others.add_all(&parts, |other| other != place);
+                let number = first(&parts, place);
+                let seeds = (1..TRIED).map(|seed| round * TRIED + seed);
+                let seeds = seeds.chain([parts[place].seed]);
+                let best = seeds.min_by_key(|&seed| {
+                    let mut found = others.clone();
+                    found.add(
+                        ChaosPart {
+                            seed,
+                            ..parts[place]
+                        },
+                        number,
+                    );
+                    found.missing(&all).len()
+                });
+                parts[place].seed = best.unwrap_or(1);
+                others.add(parts[place], number);
+                let missing = others.missing(&all);
+                println!("{:?}, without {missing:?}", parts.map(|part| part.seed));
+                if missing.is_empty() {
+                    return;
+                }
+            }
+        }
     }
 
     #[test]
@@ -235,6 +335,7 @@ mod tests {
                 matches!(
                     step,
                     Step::Module
+                        | Step::Held(_)
                         | Step::Move(Device::Nic)
                         | Step::Xdp { .. }
                         | Step::NoXdp

@@ -14,6 +14,9 @@ const MIXED_PKTS: u64 = 64;
 /// (`netdev_max_backlog`).
 const LEFT_BEHIND_PKTS: u64 = 1_000;
 
+/// An MTU that no device but the NIC usually has.
+pub(super) const LARGER_MTU: usize = 1_500;
+
 /// A device that packets pass on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Device {
@@ -61,7 +64,42 @@ pub(super) enum Discipline {
     Hold,
 }
 
+/// A place on the way where packets wait until the module has gone and come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// A discipline that delays each packet.
+    Netem { seconds: u64 },
+    /// A token bucket that is nearly closed, and opened at the end: nothing is lost.
+    Bucket,
+    /// The discipline `plug`, of which the same holds.
+    Plug,
+    /// A program that gives its verdicts late (NFQUEUE).
+    Judge { ms: u64 },
+}
+
+impl Waiting {
+    /// Returns the name of the kind.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Netem { .. } => "held by netem",
+            Self::Bucket => "held by tbf",
+            Self::Plug => "held by plug",
+            Self::Judge { .. } => "held by nfqueue",
+        }
+    }
+}
+
 impl Discipline {
+    /// Returns the name of the kind.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "qdisc tbf",
+            Self::FairQueue => "qdisc fq",
+            Self::Delay => "qdisc netem 1ms",
+            Self::Hold => "qdisc netem 1s",
+        }
+    }
+
     /// Returns its name and options as `tc` takes them. None drops anything at the rate of the loads.
     pub(super) fn words(self) -> &'static str {
         match self {
@@ -131,6 +169,13 @@ pub(super) enum Step {
         discipline: Discipline,
         on: bool,
     },
+    /// A program is asked about each datagram in the container, and says yes after so many milliseconds.
+    Ask {
+        ms: u64,
+        on: bool,
+    },
+    /// `rmmod` and `modprobe` while packets of split flows wait.
+    Held(Waiting),
     /// A packet filter in the container drops some of the datagrams.
     Drops {
         on: bool,
@@ -147,6 +192,8 @@ pub(super) enum Step {
     ForgetTracked,
     /// A connection through address translation.
     Nat,
+    /// A file is fetched by FTP. Only the helper of connection tracking lets the second connection in.
+    Ftp,
     /// tcpdump comes and goes.
     Capture(Device),
     /// This many connections begin and end, with a few bytes each.
@@ -179,6 +226,8 @@ pub(super) struct Effect {
     /// Connections begin to be tracked. Segments of one stream that lanes carry at that moment are tracked at the same time,
     /// and the kernel keeps one: what it knows of both can only be merged for other protocols.
     pub(super) tracks: bool,
+    /// Packets may wait for longer than the module is there: the next one counts them as late, and has not split them.
+    pub(super) holds: bool,
 }
 
 /// Values that undo each other, the first one first.
@@ -224,7 +273,7 @@ impl Step {
                 rebuilds: true,
                 ..none
             },
-            Self::Mtu { bytes, .. } if bytes >= 1_500 => none,
+            Self::Mtu { bytes, .. } if bytes >= LARGER_MTU => none,
             // With GRO on there, packets pass the link's own queue again from a moment after it has come up: a flow may begin to be split
             // just before.
             Self::Flap(Device::Veth | Device::Container) => Effect {
@@ -247,12 +296,18 @@ impl Step {
                 reorders_pkts: LEFT_BEHIND_PKTS,
                 ..none
             },
-            Self::Channels { .. } | Self::Xdp { .. } | Self::NoXdp | Self::Qdisc { .. } => Effect {
+            Self::Channels { .. } | Self::Xdp { .. } | Self::NoXdp => Effect {
                 loses: true,
                 gives_up: true,
                 ..mixes
             },
-            Self::ForgetTracked | Self::Nat | Self::Tracking { .. } => Effect {
+            Self::Qdisc { .. } | Self::Ask { .. } | Self::Held(_) => Effect {
+                loses: true,
+                gives_up: true,
+                holds: true,
+                ..mixes
+            },
+            Self::ForgetTracked | Self::Nat | Self::Ftp | Self::Tracking { .. } => Effect {
                 tracks: true,
                 ..none
             },
@@ -281,6 +336,7 @@ impl Step {
                 discipline,
                 on: !on,
             },
+            Self::Ask { ms, on } => Self::Ask { ms, on: !on },
             Self::Drops { on } => Self::Drops { on: !on },
             Self::Rules { on } => Self::Rules { on: !on },
             Self::Tracking { on } => Self::Tracking { on: !on },
@@ -301,6 +357,7 @@ impl Step {
             Self::Cpu { online, .. } => online,
             Self::Rps { on, .. }
             | Self::Qdisc { on, .. }
+            | Self::Ask { on, .. }
             | Self::Drops { on }
             | Self::Rules { on }
             | Self::Tracking { on } => !on,
@@ -342,13 +399,17 @@ impl Step {
                 value: "10000000" | "0" | "-eth0" | "falcon-dev" | "falcon-func",
                 ..
             } => self.reverse(),
-            Self::Rps { .. } | Self::Gro { .. } | Self::Qdisc { .. } if !self.is_initial() => {
+            Self::Rps { .. } | Self::Gro { .. } | Self::Qdisc { .. } | Self::Ask { .. }
+                if !self.is_initial() =>
+            {
                 self.reverse()
             }
             Self::Xdp { .. } => Some(Self::NoXdp),
-            Self::Rps { .. } | Self::Gro { .. } | Self::Qdisc { .. } | Self::NoXdp => {
-                Some(Self::Flows)
-            }
+            Self::Rps { .. }
+            | Self::Gro { .. }
+            | Self::Qdisc { .. }
+            | Self::Ask { .. }
+            | Self::NoXdp => Some(Self::Flows),
             _ => None,
         }
     }
@@ -366,9 +427,69 @@ impl Step {
         }
     }
 
+    /// Tells whether it takes a kernel of a distribution, which has all modules that there are.
+    pub(super) fn needs_distribution(self) -> bool {
+        self == Self::Held(Waiting::Plug)
+    }
+
     /// Tells whether it brings TCP connections along that are none of the loads.
     pub(super) fn connects(self) -> bool {
-        matches!(self, Self::Kill | Self::Nat | Self::Connections(_))
+        matches!(
+            self,
+            Self::Kill | Self::Nat | Self::Ftp | Self::Connections(_)
+        )
+    }
+
+    /// Returns the name of its kind: steps of one kind differ in parameters from which nothing else is expected.
+    pub(super) fn kind(self) -> String {
+        match self {
+            Self::Cpu { .. } => "cpu",
+            Self::Knob {
+                name: "devices",
+                value,
+            } => return format!("knob devices {}", value.trim_start_matches(['+', '-'])),
+            Self::Knob {
+                name: name @ "mode",
+                value,
+            }
+            | Self::Knob {
+                name: name @ "cpus",
+                value: value @ "auto",
+            } => return format!("knob {name} {value}"),
+            Self::Knob { name, .. } => return format!("knob {name}"),
+            Self::Module => "module",
+            Self::Flap(_) => "link",
+            Self::Delete(Device::Container) => "delete namespace",
+            Self::Delete(_) => "delete",
+            Self::Move(_) => "move",
+            Self::CloseSocket => "socket",
+            Self::CloseStream => "stream",
+            Self::Kill => "kill",
+            Self::Mtu { bytes, .. } if bytes >= LARGER_MTU => "mtu larger",
+            Self::Mtu { .. } => "mtu smaller",
+            Self::Rings { .. } => "rings",
+            Self::Channels { .. } => "channels",
+            Self::Rps { .. } => "rps",
+            Self::Gro { .. } => "gro",
+            Self::Xdp { native: true, .. } => "xdp native",
+            Self::Xdp { .. } => "xdp generic",
+            Self::NoXdp => "xdp off",
+            Self::Qdisc { discipline, .. } => discipline.kind(),
+            Self::Ask { .. } => "nfqueue",
+            Self::Held(waiting) => waiting.kind(),
+            Self::Drops { .. } => "drops",
+            Self::Rules { .. } => "rules",
+            Self::Tracking { .. } => "tracking",
+            Self::ForgetTracked => "conntrack",
+            Self::Nat => "nat",
+            Self::Ftp => "ftp",
+            Self::Capture(_) => "capture",
+            Self::Connections(_) => "connections",
+            Self::Flows => "flows",
+            Self::Hog { .. } => "hog",
+            Self::Interrupts { .. } => "interrupts",
+        }
+        .to_owned()
     }
 }
 
@@ -381,6 +502,7 @@ impl Effect {
             rebuilds: self.rebuilds || other.rebuilds,
             resets_counters: self.resets_counters || other.resets_counters,
             tracks: self.tracks || other.tracks,
+            holds: self.holds || other.holds,
         }
     }
 }
@@ -389,41 +511,57 @@ impl Effect {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let switched = |on: &bool| if *on { "on" } else { "off" };
+        write!(f, "{}: ", self.kind())?;
         match self {
-            Self::Cpu { cpu, online } => write!(f, "cpu: lane CPU {cpu} {}", switched(online)),
-            Self::Knob { name, value } => write!(f, "knob {name}: {value}"),
-            Self::Module => f.write_str("module: unloaded and loaded"),
-            Self::Flap(device) => write!(f, "link: {device} down and up"),
-            Self::Delete(Device::Container) => f.write_str("delete: the container's namespace"),
-            Self::Delete(device) => write!(f, "delete: {device}"),
-            Self::Move(device) => write!(f, "move: {device} to another namespace"),
-            Self::CloseSocket => f.write_str("socket: the datagrams' closed and opened"),
-            Self::CloseStream => f.write_str("socket: the stream's closed with bytes unread"),
-            Self::Kill => f.write_str("kill: another flow's receiver"),
-            Self::Mtu { device, bytes } => write!(f, "mtu: {device} {bytes}"),
-            Self::Rings { pkts } => write!(f, "rings: eth0 {pkts}"),
-            Self::Channels { count } => write!(f, "channels: container's eth0 {count}"),
-            Self::Rps { device, on } => write!(f, "rps: {device} {}", switched(on)),
-            Self::Gro { device, on } => write!(f, "gro: {device} {}", switched(on)),
-            Self::Xdp { device, native } => {
-                let mode = if *native { "native" } else { "generic" };
-                write!(f, "xdp {mode}: {device}")
+            Self::Cpu { cpu, online } => write!(f, "lane CPU {cpu} {}", switched(online)),
+            Self::Knob { value, .. } => f.write_str(value),
+            Self::Module => f.write_str("unloaded and loaded"),
+            Self::Flap(device) => write!(f, "{device} down and up"),
+            Self::Delete(Device::Container) => f.write_str("the container's"),
+            Self::Delete(device) => write!(f, "{device}"),
+            Self::Move(device) => write!(f, "{device} to another namespace"),
+            Self::CloseSocket => f.write_str("the datagrams' closed and opened"),
+            Self::CloseStream => f.write_str("its socket closed with bytes unread"),
+            Self::Kill => f.write_str("another flow's receiver"),
+            Self::Mtu { device, bytes } => write!(f, "{device} {bytes}"),
+            Self::Rings { pkts } => write!(f, "eth0 {pkts}"),
+            Self::Channels { count } => write!(f, "container's eth0 {count}"),
+            Self::Rps { device, on } | Self::Gro { device, on } => {
+                write!(f, "{device} {}", switched(on))
             }
-            Self::NoXdp => f.write_str("xdp: off everywhere"),
+            Self::Xdp { device, .. } => write!(f, "{device}"),
+            Self::NoXdp => f.write_str("everywhere"),
             Self::Qdisc { discipline, on } => {
                 let discipline = discipline.words();
-                write!(f, "qdisc: {discipline} on veth0 {}", switched(on))
+                write!(f, "{discipline} on veth0 {}", switched(on))
             }
-            Self::Drops { on } => write!(f, "drops: in the container {}", switched(on)),
-            Self::Rules { on } => write!(f, "rules: marks in the container {}", switched(on)),
-            Self::Tracking { on } => write!(f, "tracking: in the container {}", switched(on)),
-            Self::ForgetTracked => f.write_str("conntrack: on, and all forgotten"),
-            Self::Nat => f.write_str("nat: a connection through it"),
-            Self::Capture(device) => write!(f, "capture: {device}"),
-            Self::Connections(count) => write!(f, "connections: {count} come and go"),
-            Self::Flows => f.write_str("flows: all end, and others begin"),
-            Self::Hog { cpu } => write!(f, "hog: a softirq on lane CPU {cpu}"),
-            Self::Interrupts { cpu } => write!(f, "interrupts: eth0's to CPU {cpu}"),
+            Self::Ask { ms, on } => {
+                write!(
+                    f,
+                    "verdicts after {ms} ms in the container {}",
+                    switched(on)
+                )
+            }
+            Self::Held(Waiting::Netem { seconds }) => {
+                write!(f, "{seconds} s on veth0, and the module loaded again")
+            }
+            Self::Held(Waiting::Judge { ms }) => {
+                write!(f, "{ms} ms in the container, and the module loaded again")
+            }
+            Self::Held(Waiting::Bucket | Waiting::Plug) => {
+                f.write_str("on veth0 until the module is loaded again")
+            }
+            Self::Drops { on } => write!(f, "in the container {}", switched(on)),
+            Self::Rules { on } => write!(f, "marks in the container {}", switched(on)),
+            Self::Tracking { on } => write!(f, "in the container {}", switched(on)),
+            Self::ForgetTracked => f.write_str("on, and all forgotten"),
+            Self::Nat => f.write_str("a connection through it"),
+            Self::Ftp => f.write_str("a file, and a helper that lets it in"),
+            Self::Capture(device) => write!(f, "{device}"),
+            Self::Connections(count) => write!(f, "{count} come and go"),
+            Self::Flows => f.write_str("all end, and others begin"),
+            Self::Hog { cpu } => write!(f, "a softirq on lane CPU {cpu}"),
+            Self::Interrupts { cpu } => write!(f, "eth0's to CPU {cpu}"),
         }
     }
 }

@@ -6,7 +6,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::RngExt as _;
 
 use super::step::Device::{self, Bridge, Container, Nic, Veth, Vxlan};
-use super::step::{Discipline, Step};
+use super::step::{Discipline, Step, Waiting, LARGER_MTU};
 use crate::machine::cpu;
 
 use When::{Gentle, Patching, Rough, RoughPatching};
@@ -83,12 +83,13 @@ pub(super) const KINDS: &[Kind] = &[
     kind(Gentle, 1, |_| Step::Kill),
     kind(Gentle, 1, |random| Step::Mtu {
         device: pick(random, &[Bridge, Veth, Container]),
-        bytes: 1_500,
+        bytes: LARGER_MTU,
     }),
     kind(Gentle, 1, |_| Step::ForgetTracked),
     kind(Gentle, 1, |_| Step::Nat),
+    kind(Gentle, 1, |_| Step::Ftp),
     kind(Gentle, 2, |_| Step::Rules { on: true }),
-    kind(Gentle, 1, |_| Step::Tracking { on: true }),
+    kind(Gentle, 2, |_| Step::Tracking { on: true }),
     kind(Gentle, 2, |random| Step::Capture(pick(random, ALL))),
     kind(Gentle, 2, |random| {
         Step::Connections(random.random_range(5..=20))
@@ -141,9 +142,29 @@ pub(super) const KINDS: &[Kind] = &[
         native: true,
     }),
     kind(RoughPatching, 2, |_| Step::NoXdp),
-    kind(Rough, 3, |random| Step::Qdisc {
+    kind(Rough, 4, |random| Step::Qdisc {
         discipline: pick(random, DISCIPLINES),
         on: true,
+    }),
+    kind(Rough, 2, |random| Step::Ask {
+        ms: pick(random, &[20, 500, 2_000]),
+        on: true,
+    }),
+    // A whole second is as long as the merge waits for packets.
+    kind(RoughPatching, 9, |random| {
+        Step::Held(pick(
+            random,
+            &[
+                Waiting::Netem { seconds: 1 },
+                Waiting::Netem { seconds: 3 },
+                Waiting::Bucket,
+                Waiting::Bucket,
+                Waiting::Plug,
+                Waiting::Plug,
+                Waiting::Judge { ms: 1_000 },
+                Waiting::Judge { ms: 3_000 },
+            ],
+        ))
     }),
     kind(Rough, 3, |_| Step::Drops { on: true }),
     kind(Rough, 3, |random| Step::Interrupts {

@@ -22,6 +22,7 @@ pub(super) enum Switch {
     Rps(Device),
     Gro(Device),
     Qdisc,
+    Ask,
     Drops,
     Rules,
     Tracking,
@@ -50,16 +51,29 @@ table inet mflow_rules {
 }
 ";
 
-/// The state of each packet is looked up, and connections to FTP have a helper.
+/// The state of each packet is looked up, packets are marked by it, and connections to FTP have a helper.
 const TRACKING: &str = "
 table inet mflow_tracking {
     ct helper ftp { type \"ftp\" protocol tcp; }
+    chain before {
+        type filter hook prerouting priority mangle;
+        ct state new meta mark set 0x8
+        ct state established meta mark set 0x9
+    }
     chain in {
         type filter hook input priority 0;
         ct state invalid counter
         ct state new tcp dport 21 ct helper set \"ftp\"
+        meta mark 0x9 counter
     }
     chain out { type filter hook output priority 0; ct state established counter; }
+}
+";
+
+/// A program is asked about each datagram.
+const ASKED: &str = "
+table inet mflow_asked {
+    chain in { type filter hook input priority 0; udp dport 5001 queue num 0; }
 }
 ";
 
@@ -69,7 +83,12 @@ impl Switch {
         match self {
             Self::Rings | Self::Interrupts => true,
             Self::Rps(device) | Self::Gro(device) => device == Device::Nic,
-            Self::Channels | Self::Qdisc | Self::Drops | Self::Rules | Self::Tracking => false,
+            Self::Channels
+            | Self::Qdisc
+            | Self::Ask
+            | Self::Drops
+            | Self::Rules
+            | Self::Tracking => false,
         }
     }
 
@@ -81,6 +100,8 @@ impl Switch {
             // Only a veth device has none by itself.
             Self::Gro(device) => set_gro(device, device != Device::Container),
             Self::Qdisc => topology::tc("qdisc del dev veth0 root"),
+            // The kernel drops what waits for a verdict then.
+            Self::Ask => nft::add(CONTAINER, "delete table inet mflow_asked"),
             Self::Drops => nft::add(CONTAINER, "delete table inet mflow_drops"),
             Self::Rules => nft::add(CONTAINER, "delete table inet mflow_rules"),
             Self::Tracking => nft::add(CONTAINER, "delete table inet mflow_tracking"),
@@ -110,6 +131,11 @@ pub(super) fn set_gro(device: Device, on: bool) -> Result<()> {
 pub(super) fn add_qdisc(discipline: Discipline) -> Result<()> {
     let words = discipline.words();
     topology::tc(&format!("qdisc replace dev veth0 root {words}"))
+}
+
+/// A program has to be there that says yes.
+pub(super) fn add_questions() -> Result<()> {
+    nft::add(CONTAINER, ASKED)
 }
 
 pub(super) fn add_drops() -> Result<()> {

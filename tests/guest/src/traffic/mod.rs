@@ -11,6 +11,7 @@
 
 pub(crate) mod command;
 pub(crate) mod datagrams;
+pub(crate) mod ftp;
 pub(crate) mod hog;
 pub(crate) mod nginx;
 pub(crate) mod outcome;

@@ -5,7 +5,6 @@
 mod calico;
 mod firewalld;
 mod flannel;
-mod ftp;
 pub(super) mod iptables_counters;
 mod stateful_firewall;
 mod ufw;

@@ -5,7 +5,6 @@
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::ftp::{Server, SESSIONS};
 use super::iptables_counters::Counts;
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
@@ -14,6 +13,7 @@ use crate::hosts::new_flows::{Made, Services};
 use crate::hosts::services::conntrack_ports::{self, Tracked};
 use crate::network::topology::Family;
 use crate::network::{conntrack, nft};
+use crate::traffic::ftp::Server;
 
 /// Counts what fits to no connection, before the firewall drops it.
 const WATCH: &str = "
@@ -25,6 +25,12 @@ table inet mflow {
     }
 }
 ";
+
+/// The clients of FTP, and the number of files that each of them fetches.
+const CLIENTS: usize = 3;
+const EACH: u64 = 8;
+/// The number of sessions, each of which brings a file.
+pub(super) const SESSIONS: u64 = CLIENTS as u64 * EACH;
 
 /// A firewall.
 pub(super) struct Wall {
@@ -107,7 +113,7 @@ impl Wall {
         let earlier = (tracked()?, announced()?);
         let elephant = Elephant::plain(host, self.inner)?;
         let use_all = || {
-            let (files, made) = (server.serve()?, services.make()?);
+            let (files, made) = (server.serve(CLIENTS, EACH)?, services.make()?);
             Ok(Seen {
                 arrived: Arrived::default(),
                 made,

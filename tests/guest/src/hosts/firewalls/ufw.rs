@@ -4,9 +4,8 @@
 
 use anyhow::{ensure, Result};
 
-use super::ftp::SESSIONS;
 use super::iptables_counters::{self, Counts};
-use super::stateful_firewall::Wall;
+use super::stateful_firewall::{Wall, SESSIONS};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::new_flows::{CONNECTIONS, FLOWS};
 use crate::hosts::{router, Case};

@@ -12,63 +12,61 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context as _, Result};
 use socket2::SockRef;
 
-use crate::hosts::elephant::unspecified;
 use crate::machine::{cpu, threads};
 use crate::network::netns;
 use crate::network::topology::{Family, CLIENT, CONTAINER};
 
 const PORT: u16 = 21;
-const CLIENTS: usize = 3;
-const EACH: u64 = 8;
-/// The number of sessions, each of which brings a file.
-pub(super) const SESSIONS: u64 = CLIENTS as u64 * EACH;
 const FILE_BYTES: usize = 8_000;
 const PATIENCE: Duration = Duration::from_millis(2_500);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A server in the container.
-pub(super) struct Server {
+pub(crate) struct Server {
     family: Family,
     listener: TcpListener,
 }
 
 impl Server {
     /// Returns one that listens.
-    pub(super) fn bind(family: Family) -> Result<Self> {
+    pub(crate) fn bind(family: Family) -> Result<Self> {
         let listener = netns::within(CONTAINER, || {
-            Ok(TcpListener::bind((unspecified(family), PORT))?)
+            Ok(TcpListener::bind((family.container(), PORT))?)
         })?;
         Ok(Self { family, listener })
     }
 
-    /// Serves clients that fetch files, and returns how many files came as they have to.
-    pub(super) fn serve(&self) -> Result<u64> {
-        let ((), files) = threads::beside(|stop| self.answer_all(stop), || self.fetch_all())?;
+    /// Serves some clients that fetch so many files each, in a session of its own, and returns how many files came as they have to.
+    pub(crate) fn serve(&self, clients: usize, each: u64) -> Result<u64> {
+        let ((), files) = threads::beside(
+            |stop| self.answer_all(stop),
+            || self.fetch_all(clients, each),
+        )?;
         Ok(files)
     }
 
-    fn fetch_all(&self) -> Result<u64> {
+    fn fetch_all(&self, clients: usize, each: u64) -> Result<u64> {
         thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| scope.spawn(|| self.fetch_some()))
+            let clients: Vec<_> = (0..clients)
+                .map(|_| scope.spawn(|| self.fetch_some(each)))
                 .collect();
             let joined = clients.into_iter().map(|client| client.join());
             Ok(threads::results(joined)?.into_iter().sum())
         })
     }
 
-    fn fetch_some(&self) -> Result<u64> {
+    fn fetch_some(&self, files: u64) -> Result<u64> {
         netns::enter(CLIENT)?;
         cpu::pin(cpu::SENDER)?;
-        let mut files = 0;
-        for _ in 0..EACH {
+        let mut fetched = 0;
+        while fetched < files {
             // One that does not come is missing, and no other is waited for.
             match fetch(self.family.container()) {
-                Ok(file) if file == content() => files += 1,
+                Ok(file) if file == content() => fetched += 1,
                 Ok(_) | Err(_) => break,
             }
         }
-        Ok(files)
+        Ok(fetched)
     }
 
     fn answer_all(&self, stop: &AtomicBool) -> Result<()> {
