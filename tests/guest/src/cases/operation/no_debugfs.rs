@@ -18,7 +18,6 @@ use crate::mflow::{self, Knobs};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::scale::MOST_JOINED_PKTS;
 use crate::traffic::{Live as _, Load as _};
 
 const KERNEL_LOG: &str = "/dev/kmsg";
@@ -26,7 +25,8 @@ const KERNEL_LOG: &str = "/dev/kmsg";
 const MESSAGE_BYTES: usize = 8192;
 /// The module's sentence.
 const SAYS: &str = "started without debugfs, so all knobs are module parameters";
-/// With `enabled` 0 the CPUs of lanes receive less than one packet for this many datagrams.
+/// The CPUs of lanes receive more than one packet for this many datagrams if the flow is split, and less if it is not. Of datagrams
+/// that a lane has joined, one is counted.
 const FEW: u64 = 10;
 /// The time for which datagrams come at least: more than a flow needs to be split.
 const LEAST_TIME: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ fn off(rig: &Rig) -> Result<Outcome> {
     // No counter of the module's tells.
     plan.split = false;
 
-    let measured = |enabled: &str| {
+    let measured = |enabled: &str| -> Result<(Outcome, u64)> {
         mflow::unload()?;
         let before = sentences()?;
         mflow::modprobe(&knobs, enabled)?;
@@ -62,44 +62,33 @@ fn off(rig: &Rig) -> Result<Outcome> {
             "there is {}",
             mflow::DEBUGFS
         );
-        Datagrams::measure(&plan, |live| live.flow_for(LEAST_TIME))
+        let outcome = Datagrams::measure(&plan, |live| live.flow_for(LEAST_TIME))?;
+        let by_lanes = knobs
+            .carrying()
+            .iter()
+            .map(|cpu| outcome.softnet_pkts.get(cpu));
+        let by_lanes = by_lanes.flatten().sum();
+        Ok((outcome, by_lanes))
     };
-    let whole = measured("0")?.judge(|outcome| {
-        outcome.require_whole()?;
-        ensure!(
-            received(outcome, knobs.carrying()) < outcome.sent / FEW,
-            "CPUs of lanes receive packets with enabled=0: {:?}",
-            outcome.softnet_pkts
-        );
-        Ok(())
-    })?;
-    measured("1")?.judge(|outcome| {
+    let (whole, by_others) = measured("0")?;
+    whole.require_whole()?;
+    ensure!(
+        by_others < whole.sent / FEW,
+        "with enabled=0 the CPUs of lanes receive {by_others} packets of {}",
+        whole.sent
+    );
+    let (outcome, by_lanes) = measured("1")?;
+    outcome.judge(|outcome| {
         outcome.require_whole()?;
         outcome.require_order()?;
-        // Of datagrams that a lane has joined, one is counted.
-        let least = outcome.sent / MOST_JOINED_PKTS / 4;
-        for &cpu in knobs.carrying() {
-            ensure!(
-                received(outcome, &[cpu]) > least,
-                "the flow is not split: {:?}",
-                outcome.softnet_pkts
-            );
-        }
-        let by_nic = |outcome: &Outcome| received(outcome, &[cpu::NIC]) / (outcome.sent / FEW);
         ensure!(
-            by_nic(outcome) < by_nic(&whole) / 2,
-            "for {FEW} datagrams the NIC's CPU receives {} packets, and with enabled=0 {}",
-            by_nic(outcome),
-            by_nic(&whole)
+            by_lanes > outcome.sent / FEW,
+            "CPUs {} receive {by_lanes} packets of {}: the flow is not split",
+            cpu::lane_list(knobs.lanes),
+            outcome.sent
         );
         mflow::unload()
     })
-}
-
-/// Returns how many packets these CPUs have received.
-fn received(outcome: &Outcome, cpus: &[usize]) -> u64 {
-    let pkts = cpus.iter().map(|cpu| outcome.softnet_pkts.get(cpu));
-    pkts.flatten().sum()
 }
 
 /// Returns how many times the kernel's log has the module's sentence.
