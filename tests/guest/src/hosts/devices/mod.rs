@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices that a container or its plugin adds: a VLAN or a VRF inside, and disciplines at its veth that shape what it is sent, also
-//! where such a device hides the veth.
+//! Devices that a container or its plugin adds: a VLAN or a VRF inside, and disciplines at its veth that shape what it is
+//! sent, also where such a device hides the veth.
+
+mod neighbour;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -47,7 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
     let shaped =
         "a flow to a container whose veth has a discipline stays whole, and flows says why";
     let hidden = "the same where a device in the container hides the veth";
-    vec![
+    let mut cases = vec![
         case(
             "devices/vlan",
             "a VLAN device in the container",
@@ -79,6 +81,14 @@ pub(super) fn cases() -> Vec<Case> {
             own,
             SHAPED,
             || topology::tc("qdisc add dev veth0 root fq"),
+        ),
+        case(
+            "devices/fq-codel",
+            "`fq_codel` at the container's veth",
+            shaped,
+            own,
+            SHAPED,
+            || topology::tc("qdisc add dev veth0 root fq_codel"),
         ),
         case(
             "devices/vlan-shaped",
@@ -128,7 +138,25 @@ pub(super) fn cases() -> Vec<Case> {
             SHAPED,
             || vlan().and_then(|()| topology::tc(TBF)),
         ),
-    ]
+        case(
+            "devices/vrf-shaped/v6",
+            "a shaper at the veth of a container with a VRF",
+            "the same over IPv6",
+            v6(own),
+            SHAPED,
+            || vrf().and_then(|()| topology::tc(TBF)),
+        ),
+        case(
+            "devices/bandwidth/v6",
+            "shapers for both ways at the container's veth, as the plugin `bandwidth` has them",
+            "the same over IPv6",
+            v6(own),
+            SHAPED,
+            bandwidth,
+        ),
+    ];
+    cases.extend(neighbour::cases());
+    cases
 }
 
 /// The container's address that a flow is for.
