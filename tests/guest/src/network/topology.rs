@@ -441,6 +441,15 @@ pub(crate) fn many_outer_flows(outer: Family) -> Result<()> {
     client_overlay_up(outer, None)
 }
 
+/// Removes a device of the client's that no other one takes with it, if it is there.
+pub(crate) fn client_without(device: &str) -> Result<()> {
+    let client = Netlink::open(Some(CLIENT))?;
+    if client.exists(device) {
+        client.delete(device)?;
+    }
+    Ok(())
+}
+
 /// Ends the tunnel at the host itself, without the bridge; returns the host's address there.
 pub(crate) fn end_of_tunnel() -> Result<IpAddr> {
     let own = IpAddr::V4(Ipv4Addr::new(10, 0, 9, 2));
