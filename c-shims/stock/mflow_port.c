@@ -63,6 +63,12 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 	return port;
 }
 
+/* Returns whether the device is opted in. RCU, or under rtnl. */
+bool mflow_port_is_at(const struct net_device *dev)
+{
+	return mflow_port_find(dev);
+}
+
 /* Returns whether packets of the device are dispatched before they are built. RCU, or under rtnl. */
 bool mflow_port_is_early(const struct net_device *dev)
 {

@@ -65,6 +65,7 @@ int mflow_ports_hook(void);
 void mflow_ports_gro_off(void);
 void mflow_ports_unhook(void);
 bool mflow_port_is_early(const struct net_device *dev);
+bool mflow_port_is_at(const struct net_device *dev);
 bool mflow_napi_is_there(unsigned int napi_id);
 bool mflow_device_has_napi_id(const struct net_device *dev);
 int mflow_device_redirect(struct net_device *dev);
@@ -121,25 +122,35 @@ void mflow_merge_end(struct net *net);
 /* mflow_carry.c: between the two. */
 
 /**
+ * struct mflow_looked - the paths that were looked at last
+ * @dev:	the device to which they lead; it is only compared
+ * @tick:	the tick in which they were looked at
+ * @slots:	the slots whose paths they are, a bit for each
+ */
+struct mflow_looked {
+	const struct net_device	*dev;
+	u32			tick;
+	u64			slots;
+};
+
+/**
  * struct mflow_carried - the packets that lanes have given to the stack on a CPU, and those that have come to the merge point
  * @given:	packets on the wire; wraps
  * @arrived:	the same
  * @probed:	the slots whose last probe was sent here, a bit for each
- * @tick:	the tick in which paths were looked at last
- * @looked:	the slots whose paths were looked at in that tick, a bit for each
  * @tags:	for each slot, the tag that a lane has given last
  * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
+ * @looked:	the paths that were looked at last: to sockets, and to ends of tunnels
  */
 struct mflow_carried {
 	u32	given;
 	u32	arrived;
 	u64	probed;
-	u32	tick;
-	u64	looked;
 	u32	tags[MFLOW_SLOTS];
 	u64	datagrams;
 	u32	heir;
+	struct mflow_looked	looked[2];
 };
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);

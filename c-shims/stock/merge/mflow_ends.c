@@ -20,19 +20,27 @@
 #include "mflow_merge.h"
 
 /**
- * struct mflow_udp_end - the result of the last look-up on this CPU, for as long as a tick
+ * struct mflow_udp_end - the result of the last look-up on this CPU, for as long as a tick, and all that it went by
  * @net:	the namespace of the look-up
+ * @from:	the source address
+ * @to:		the destination address
+ * @source:	the source port
+ * @dest:	the destination port
+ * @dif:	the device, or the VRF of which it is a part
+ * @sdif:	the device if that is a part of a VRF, or 0
  * @tick:	the tick of the look-up
- * @address:	the destination address
- * @port:	the destination port
  * @family:	the address family
  * @end:	the answer
  */
 struct mflow_udp_end {
-	const struct net	*net;
+	struct net		*net;
+	union nf_inet_addr	from;
+	union nf_inet_addr	to;
+	__be16			source;
+	__be16			dest;
+	int			dif;
+	int			sdif;
 	u32			tick;
-	union nf_inet_addr	address;
-	__be16			port;
 	u8			family;
 	enum mflow_end		end;
 };
@@ -58,32 +66,47 @@ static enum mflow_end mflow_end_of_socket(const struct sock *sk)
 	}
 }
 
-static const struct sock *mflow_udp_look_up(struct net *net,
-					    const struct sk_buff *skb,
-					    const struct udphdr *uh, u8 family)
+static const struct sock *mflow_udp_look_up(const struct mflow_udp_end *by)
 {
-	if (family == NFPROTO_IPV4)
-		return mflow_udp4_look_up(net, ip_hdr(skb)->saddr, uh->source,
-					  ip_hdr(skb)->daddr, uh->dest,
-					  inet_iif(skb), inet_sdif(skb), NULL);
+	if (by->family == NFPROTO_IPV4)
+		return mflow_udp4_look_up(by->net, by->from.ip, by->source, by->to.ip, by->dest,
+					  by->dif, by->sdif, NULL);
 #if IS_ENABLED(CONFIG_IPV6)
-	return mflow_udp6_look_up(net, &ipv6_hdr(skb)->saddr, uh->source,
-				  &ipv6_hdr(skb)->daddr, uh->dest,
-				  inet6_iif(skb), inet6_sdif(skb), NULL);
+	return mflow_udp6_look_up(by->net, &by->from.in6, by->source, &by->to.in6, by->dest,
+				  by->dif, by->sdif, NULL);
 #else
 	return NULL;
 #endif
 }
 
-static union nf_inet_addr mflow_destination(const struct sk_buff *skb, u8 family)
+/* Sets the addresses and devices by which the packet's socket is looked up. */
+static void mflow_set_look_up(struct mflow_udp_end *by, const struct sk_buff *skb)
 {
-	union nf_inet_addr address = { };
+	if (by->family == NFPROTO_IPV4) {
+		by->from.ip = ip_hdr(skb)->saddr;
+		by->to.ip = ip_hdr(skb)->daddr;
+		by->dif = inet_iif(skb);
+		by->sdif = inet_sdif(skb);
+		return;
+	}
+#if IS_ENABLED(CONFIG_IPV6)
+	by->from.in6 = ipv6_hdr(skb)->saddr;
+	by->to.in6 = ipv6_hdr(skb)->daddr;
+	by->dif = inet6_iif(skb);
+	by->sdif = inet6_sdif(skb);
+#endif
+}
 
-	if (family == NFPROTO_IPV4)
-		address.ip = ip_hdr(skb)->daddr;
-	else
-		address.in6 = ipv6_hdr(skb)->daddr;
-	return address;
+/*
+ * Returns whether two look-ups find the same socket. An address and a port may have several: one of a tunnel, and another one that is
+ * bound to another device, or connected to somebody.
+ */
+static bool mflow_is_same_look_up(const struct mflow_udp_end *a, const struct mflow_udp_end *b)
+{
+	return a->tick == b->tick && a->net == b->net && a->family == b->family &&
+	       a->source == b->source && a->dest == b->dest && a->dif == b->dif &&
+	       a->sdif == b->sdif && nf_inet_addr_cmp(&a->from, &b->from) &&
+	       nf_inet_addr_cmp(&a->to, &b->to);
 }
 
 static enum mflow_end mflow_end_of_udp(struct net *net,
@@ -91,26 +114,19 @@ static enum mflow_end mflow_end_of_udp(struct net *net,
 				       unsigned int offset, u8 family)
 {
 	struct mflow_udp_end *last = this_cpu_ptr(&mflow_udp_end);
-	union nf_inet_addr address = mflow_destination(skb, family);
+	struct mflow_udp_end now = { .net = net, .tick = jiffies, .family = family };
 	const struct udphdr *uh;
 	struct udphdr buffer;
-	u32 tick = jiffies;
 
 	uh = skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
 	if (!uh)
 		return MFLOW_END_DATA;
-	if (last->net != net || last->tick != tick ||
-	    last->port != uh->dest || last->family != family ||
-	    !nf_inet_addr_cmp(&last->address, &address)) {
-		*last = (struct mflow_udp_end){
-			.net = net,
-			.tick = tick,
-			.address = address,
-			.port = uh->dest,
-			.family = family,
-			.end = mflow_end_of_socket(mflow_udp_look_up(net, skb, uh,
-								     family)),
-		};
+	now.source = uh->source;
+	now.dest = uh->dest;
+	mflow_set_look_up(&now, skb);
+	if (!mflow_is_same_look_up(last, &now)) {
+		now.end = mflow_end_of_socket(mflow_udp_look_up(&now));
+		*last = now;
 	}
 	return last->end;
 }

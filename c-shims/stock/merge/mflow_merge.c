@@ -56,19 +56,25 @@ static void mflow_tag_datagram(struct sk_buff *skb,
 		mflow_skb_set_tag(skb, last);
 }
 
-/* Returns whether the path of the slot's packets has been looked at on this CPU in this tick; it is looked at now. */
-static bool mflow_has_looked(struct mflow_carried *carried, unsigned int slot)
+/*
+ * Returns whether the path of the slot's packets to the packet's device has been looked at on this CPU in this tick; it is looked at
+ * now. A slot may have several paths: containers share an outer flow, and tunnels are in tunnels.
+ */
+static bool mflow_has_looked(struct mflow_carried *carried, unsigned int slot,
+			     const struct sk_buff *skb, bool is_tunnel)
 {
+	struct mflow_looked *looked = &carried->looked[is_tunnel];
 	const u32 tick = jiffies;
-	bool looked;
+	bool has;
 
-	if (carried->tick != tick) {
-		carried->tick = tick;
-		carried->looked = 0;
+	if (looked->tick != tick || looked->dev != skb->dev) {
+		looked->tick = tick;
+		looked->dev = skb->dev;
+		looked->slots = 0;
 	}
-	looked = carried->looked & BIT_ULL(slot);
-	carried->looked |= BIT_ULL(slot);
-	return looked;
+	has = looked->slots & BIT_ULL(slot);
+	looked->slots |= BIT_ULL(slot);
+	return has;
 }
 
 /* Returns whether IPVS has chosen where the packet goes. */
@@ -85,23 +91,20 @@ static bool mflow_is_balanced(const struct sk_buff *skb)
 static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u32 tag,
 				struct mflow_carried *carried)
 {
-	unsigned int slot;
+	unsigned int slot = mflow_stock_slot(tag);
+	bool is_tunnel = end == MFLOW_END_TUNNEL;
 
-	switch (end) {
-	case MFLOW_END_ORDERED:
-	case MFLOW_END_BY_CPU:
+	if (end == MFLOW_END_ORDERED || end == MFLOW_END_BY_CPU)
 		return MFLOW_PATH_ORDERED;
-	case MFLOW_END_TUNNEL:
-		return 0;
-	case MFLOW_END_DATA:
-		break;
-	}
 	/* Its endpoint is on this host. */
 	if (unlikely(mflow_is_balanced(skb)))
 		return MFLOW_PATH_ORDERED;
-	slot = mflow_stock_slot(tag);
-	if (mflow_has_looked(carried, slot) && tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT)
+	if (mflow_has_looked(carried, slot, skb, is_tunnel) &&
+	    tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT)
 		return 0;
+	/* A path in front of an opted-in device is in front of the split. */
+	if (is_tunnel)
+		return mflow_port_is_at(skb->dev) ? 0 : mflow_path_fault(skb);
 	mflow_note_slot(mflow_listless, slot, !mflow_dev_takes_lists(skb->dev));
 	return mflow_path_fault(skb);
 }

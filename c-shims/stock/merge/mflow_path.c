@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Checks of a packet's way by its last device: no hook is where something queues packets, or wants them in order. They are made
- * for each probe, and once a tick while a flow is split.
+ * Checks of a packet's way by its last device, and by the device at which a tunnel ends: no hook is where something queues packets, or
+ * wants them in order. They are made for each probe, and once a tick while a flow is split.
  */
 
 #include <linux/netdevice.h>

@@ -41,6 +41,10 @@ const LACKING: &[(&str, &str)] = &[
     ("bpf/tcx/pair/", NO_PROGRAMS_OF_TC),
     ("bpf/to-p", NO_PROGRAMS_OF_TC),
     ("calico/", NO_IPTABLES),
+    (
+        "devices/fq-codel",
+        "our kernel has no discipline fq_codel (NET_SCH_FQ_CODEL)",
+    ),
     ("docker/", NO_IPTABLES),
     (
         "firewalld/",

@@ -101,8 +101,11 @@ table bridge mflow {
 }
 ";
 
-/// Writes the same as the rules do, behind 20 and 8 bytes of headers.
-const EDIT: &str = "matchall action pedit munge offset 28 u16 set 0xabcd";
+/// Writes the same as the rules do, behind 20 or 40 and 8 bytes of headers, and sums again.
+const EDIT: &str =
+    "protocol ip matchall action pedit munge offset 28 u16 set 0xabcd pipe action csum ip and udp";
+const EDIT6: &str =
+    "protocol ipv6 matchall action pedit munge offset 48 u16 set 0xabcd pipe action csum udp";
 
 pub(super) fn cases() -> Vec<Case> {
     let both = [(Family::V4, "v4"), (Family::V6, "v6")];
@@ -203,29 +206,34 @@ pub(super) fn cases() -> Vec<Case> {
         case(
             "tunnel",
             "a filter at the tunnel's end that edits datagrams and their checksums (tc pedit and csum)",
-            || {
-                edit(None, "vxlan0", "ingress")
-            },
+            || edit(None, "vxlan0", "ingress", EDIT),
         ),
         case(
             "veth",
             "the same at the container's veth",
-            || edit(None, "veth0", "egress"),
+            || edit(None, "veth0", "egress", EDIT),
         ),
         case(
             "inside",
             "the same in the container",
-            || edit(Some(CONTAINER), "eth0", "ingress"),
+            || edit(Some(CONTAINER), "eth0", "ingress", EDIT),
         ),
     ]);
+    let set_up = || edit(None, "vxlan0", "ingress", EDIT6);
+    cases.push(Case::new(
+        "header/bytes/tunnel/v6",
+        "a filter at the tunnel's end that edits datagrams and their checksums (tc pedit and csum)",
+        "the same over IPv6",
+        move |host| written(host, Family::V6, set_up, PORT, |look| look.written),
+    ));
     cases
 }
 
 /// Attaches a classifier that edits all datagrams that pass a device.
-fn edit(namespace: Option<&str>, device: &str, at: &str) -> Result<()> {
+fn edit(namespace: Option<&str>, device: &str, at: &str, edit: &str) -> Result<()> {
     for line in [
         format!("tc qdisc add dev {device} clsact"),
-        format!("tc filter add dev {device} {at} protocol ip {EDIT} pipe action csum ip and udp"),
+        format!("tc filter add dev {device} {at} {edit}"),
     ] {
         match namespace {
             None => command::run(&line)?,

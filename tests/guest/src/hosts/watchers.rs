@@ -4,6 +4,7 @@
 //! program. Each sees every packet of the wire once, as it came, and the flow does not notice.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -76,6 +77,12 @@ pub(super) fn cases() -> Vec<Case> {
                 "a capture without a ring",
                 "a capture without a ring, which gets a copy of each packet, has all datagrams of a split flow in order and as sent",
                 |host, inner| watched(host, inner, 1),
+            ),
+            case(
+                "copies/any",
+                "a capture of all devices",
+                "a capture of all devices sees each datagram of a split flow once at the NIC, in order, and at the devices where it sees it with enabled 0",
+                at_any_device,
             ),
             case(
                 "mirror",
@@ -167,15 +174,66 @@ fn watched(host: &Host, inner: Family, sockets: u16) -> Result<()> {
 fn datagrams(watcher: &PacketSocket) -> Result<Ledger> {
     let mut ledger = Ledger::default();
     while let Some(frame) = watcher.next()? {
-        let bytes = frame
-            .len()
-            .checked_sub(MIN_BYTES)
-            .map(|start| &frame[start..]);
-        if let Some(head) = bytes.and_then(datagram::decode) {
-            ledger.record(head.sequence);
-        }
+        record(&mut ledger, &frame);
     }
     Ok(ledger)
+}
+
+/// Records the datagram with which a frame ends, if there is one.
+fn record(ledger: &mut Ledger, frame: &[u8]) {
+    let start = frame.len().checked_sub(MIN_BYTES);
+    if let Some(head) = start.and_then(|start| datagram::decode(&frame[start..])) {
+        ledger.record(head.sequence);
+    }
+}
+
+/// A device's datagrams as a capture sees them.
+type Captured = BTreeMap<String, Ledger>;
+
+fn at_any_device(host: &Host, inner: Family) -> Result<()> {
+    let compared = host.compare(
+        inner,
+        Rules::First,
+        || Ok(()),
+        |host| {
+            let watcher = PacketSocket::open_everywhere()?;
+            watcher.make_room(ROOM)?;
+            // Each device has a copy.
+            let count = host.datagrams / 4;
+            let (arrived, ()) = Elephant::plain(host, inner)?.run(count, |_| Ok(()))?;
+            Ok((arrived, captured(&watcher)?))
+        },
+    )?;
+    for (enabled, (arrived, captured)) in [&compared.off, &compared.on].into_iter().enumerate() {
+        let at_nic = captured.get("eth0").context("nothing is seen at the NIC")?;
+        let (delivered, reordered, duplicate) =
+            (at_nic.delivered(), at_nic.reordered(), at_nic.duplicate());
+        ensure!(
+            delivered == arrived.sent && reordered + duplicate == 0,
+            "with enabled {enabled} of {} datagrams {delivered} are seen at the NIC, {reordered} out of order, {duplicate} twice",
+            arrived.sent
+        );
+        arrived.require_whole()?;
+    }
+    let devices = |captured: &Captured| captured.keys().cloned().collect::<Vec<_>>();
+    let (off, on) = (devices(&compared.off.1), devices(&compared.on.1));
+    ensure!(
+        on == off,
+        "with enabled 1 datagrams are seen at {on:?}, with 0 at {off:?}"
+    );
+    compared.on.0.require_split()
+}
+
+/// Returns the datagrams of each device that has any.
+fn captured(watcher: &PacketSocket) -> Result<Captured> {
+    let mut by_index = BTreeMap::<usize, Ledger>::new();
+    while let Some((frame, device)) = watcher.next_with_device()? {
+        record(by_index.entry(device).or_default(), &frame);
+    }
+    let seen = by_index.into_iter();
+    let seen = seen.filter(|(_, ledger)| ledger.delivered() > 0);
+    seen.map(|(index, ledger)| Ok((topology::device_name(index)?, ledger)))
+        .collect()
 }
 
 /// The late reader has what a lane's GRO has long since taken apart.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A socket that sends and receives whole frames of one device.
+//! A socket that sends and receives whole frames of one device, or receives those of all.
 #![allow(unsafe_code, reason = "no crate binds a packet socket to a device")]
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
-    recv, send, setsockopt, socket, sockopt, AddressFamily, MsgFlags, SockFlag, SockType,
+    recv, recvfrom, send, setsockopt, socket, sockopt, AddressFamily, LinkAddr, MsgFlags, SockFlag,
+    SockType,
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
@@ -33,6 +34,15 @@ impl PacketSocket {
 
     /// Opens one for a device of the caller's namespace.
     pub(crate) fn open_here(device: &str) -> Result<Self> {
+        Self::open_at(if_nametoindex(device)?).with_context(|| format!("cannot bind to {device}"))
+    }
+
+    /// Opens one for all devices of the caller's namespace, as `tcpdump -i any` does.
+    pub(crate) fn open_everywhere() -> Result<Self> {
+        Self::open_at(0)
+    }
+
+    fn open_at(index: u32) -> Result<Self> {
         let (family, kind) = (AddressFamily::Packet, SockType::Raw);
         let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?;
         setsockopt(
@@ -47,7 +57,7 @@ impl PacketSocket {
         // CAST: it is 3, and has 16 bits in network byte order.
         address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
         // CAST: indexes are positive.
-        address.sll_ifindex = if_nametoindex(device)? as i32;
+        address.sll_ifindex = index as i32;
         // SAFETY: The address outlives the call, and is as long as is said.
         let bound = unsafe {
             libc::bind(
@@ -57,7 +67,7 @@ impl PacketSocket {
                 size_of_val(&address) as u32,
             )
         };
-        Errno::result(bound).with_context(|| format!("cannot bind to {device}"))?;
+        Errno::result(bound)?;
         Ok(Self(socket))
     }
 
@@ -78,6 +88,20 @@ impl PacketSocket {
             Ok(bytes) => {
                 frame.truncate(bytes);
                 Ok(Some(frame))
+            }
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the next frame and the number of its device, if a frame comes soon.
+    pub(crate) fn next_with_device(&self) -> Result<Option<(Vec<u8>, usize)>> {
+        let mut frame = vec![0; LONGEST];
+        match recvfrom::<LinkAddr>(self.0.as_raw_fd(), &mut frame) {
+            Ok((bytes, address)) => {
+                frame.truncate(bytes);
+                let address = address.context("a frame has no device")?;
+                Ok(Some((frame, address.ifindex())))
             }
             Err(Errno::EAGAIN) => Ok(None),
             Err(error) => Err(error.into()),

@@ -36,6 +36,7 @@ use mflow_protocol::network::{
 use netlink_packet_route::link::{
     BridgeStpState, InfoBridge, InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute,
 };
+use nix::net::if_::if_indextoname;
 use serde::Serialize;
 
 use crate::machine::{command, cpu, interrupts};
@@ -434,6 +435,21 @@ pub(crate) fn one_outer_flow(outer: Family) -> Result<()> {
     client_overlay_up(outer, Some(InfoVxlan::PortRange((50_000, 50_001))))
 }
 
+/// Lets each flow that the client sends into the overlay have an outer flow of its own again.
+pub(crate) fn many_outer_flows(outer: Family) -> Result<()> {
+    Netlink::open(Some(CLIENT))?.delete("vxlan0")?;
+    client_overlay_up(outer, None)
+}
+
+/// Removes a device of the client's that no other one takes with it, if it is there.
+pub(crate) fn client_without(device: &str) -> Result<()> {
+    let client = Netlink::open(Some(CLIENT))?;
+    if client.exists(device) {
+        client.delete(device)?;
+    }
+    Ok(())
+}
+
 /// Ends the tunnel at the host itself, without the bridge; returns the host's address there.
 pub(crate) fn end_of_tunnel() -> Result<IpAddr> {
     let own = IpAddr::V4(Ipv4Addr::new(10, 0, 9, 2));
@@ -579,6 +595,13 @@ pub(crate) fn rps(device: &str, cpus: &str) -> Result<()> {
 pub(crate) fn mac(device: &str) -> Result<String> {
     let path = format!("/sys/class/net/{device}/address");
     Ok(fs::read_to_string(&path).context(path)?.trim().to_owned())
+}
+
+/// Returns the name of the device of the caller's namespace that has this number.
+pub(crate) fn device_name(index: usize) -> Result<String> {
+    let index = u32::try_from(index)?;
+    let name = if_indextoname(index).with_context(|| format!("no device has number {index}"))?;
+    Ok(name.into_string()?)
 }
 
 /// Returns how many packets a device of the first namespace has received.

@@ -135,6 +135,18 @@ impl Arrived {
         Ok(())
     }
 
+    /// Does the same where only one of the flows has to be in order.
+    pub(in crate::hosts) fn require_order_of(&self, flow: usize) -> Result<()> {
+        self.require_all()?;
+        let reordered = self.flows[flow].reordered();
+        ensure!(
+            reordered == 0,
+            "of flow {flow} {reordered} datagrams arrived out of order; counters: {}",
+            self.counters()
+        );
+        Ok(())
+    }
+
     /// Fails unless every datagram has come once and as it was sent, in whatever order, but for some that found no room.
     pub(in crate::hosts) fn require_all(&self) -> Result<()> {
         let delivered = self.sum(Ledger::delivered);

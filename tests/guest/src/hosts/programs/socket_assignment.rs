@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A program at the container's device that gives packets to the sockets of a proxy, as Cilium's does for layer-7 policies.
+//! A program that gives packets to the sockets of a proxy, as Cilium's does for layer-7 policies: at the container's device, or for
+//! sockets of the host at its NIC or where the tunnel ends.
 
-use std::cell::RefCell;
-use std::net::{SocketAddr, UdpSocket};
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process;
 
 use anyhow::{ensure, Context as _, Result};
 
 use super::tc_program::{Code, Offsets, OK, SHOT};
 use crate::hosts::elephant::receiver::{seeing, Arrived};
 use crate::hosts::elephant::{unspecified, Elephant, Fate};
-use crate::hosts::host::{Host, Rules};
+use crate::hosts::host::{Compared, Host, Rules};
 use crate::hosts::new_flows::{Made, Server, Services};
 use crate::hosts::Case;
+use crate::mflow;
+use crate::network::bpf::Pinned;
 use crate::network::netns;
-use crate::network::topology::{Family, CONTAINER};
+use crate::network::topology::{self, Family, CONTAINER};
 
 const TCP: u16 = 6_501;
 const UDP: u16 = 6_502;
@@ -23,6 +27,9 @@ const ECHO: u16 = 6_503;
 /// The proxy's own ports.
 const TCP_PROXY: u16 = 7_501;
 const UDP_PROXY: u16 = 7_502;
+
+/// The name of the first namespace while sockets are there.
+const HOST: &str = "host";
 
 /// Functions of the kernel.
 const LOOKUP_TCP: u32 = 84;
@@ -35,18 +42,83 @@ const OWN_NAMESPACE: u32 = u32::MAX;
 const SYN: u32 = 0x02;
 const SYN_AND_ACK: u32 = 0x12;
 
+/// The device at whose ingress the program is; the sockets are in the same namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Container(Family),
+    /// Packets of no tunnel are assigned before the module's hook.
+    Nic,
+    Tunnel,
+}
+
+impl At {
+    fn family(self) -> Family {
+        match self {
+            Self::Container(family) => family,
+            Self::Nic | Self::Tunnel => Family::V4,
+        }
+    }
+
+    fn namespace(self) -> &'static str {
+        match self {
+            Self::Container(_) => CONTAINER,
+            Self::Nic | Self::Tunnel => HOST,
+        }
+    }
+
+    /// Returns the client's address and the one that it sends to, after the network has been set up for that.
+    fn ends(self) -> Result<(IpAddr, IpAddr)> {
+        let (server, client) = Family::V4.ends();
+        Ok(match self {
+            Self::Container(family) => (family.client(), family.container()),
+            Self::Nic => (client, server),
+            Self::Tunnel => (Family::V4.client(), topology::end_of_tunnel()?),
+        })
+    }
+
+    fn fate(self) -> Fate {
+        match self {
+            Self::Container(_) | Self::Tunnel => Fate::Split,
+            // It is not looked at.
+            Self::Nic => Fate::Either,
+        }
+    }
+
+    fn attach(self) -> Result<Pinned> {
+        let (namespace, device) = match self {
+            Self::Container(_) => (Some(CONTAINER), "eth0"),
+            Self::Nic => (None, "eth0"),
+            Self::Tunnel => (None, "vxlan0"),
+        };
+        code(self.family()).attach(namespace, device, "ingress")
+    }
+}
+
 pub(super) fn cases() -> Vec<Case> {
-    let case = |name, inner| {
+    let case = |name, has, at: At| {
         Case::new(
             name,
-            "a BPF program at the container's device that assigns packets to a proxy's sockets",
-            "a proxy gets all datagrams of a split flow and all new connections that a program assigns to it, and sees where they were for",
-            move |host| assigned(host, inner),
+            has,
+            "a proxy gets all datagrams of a fast flow and all new connections that a program assigns to it, and sees where they were for",
+            move |host| assigned(host, at),
         )
+        .with_fate(at.fate())
     };
+    let in_container =
+        "a BPF program at the container's device that assigns packets to a proxy's sockets";
     vec![
-        case("bpf/assign/v4", Family::V4),
-        case("bpf/assign/v6", Family::V6),
+        case("bpf/assign/v4", in_container, At::Container(Family::V4)),
+        case("bpf/assign/v6", in_container, At::Container(Family::V6)),
+        case(
+            "bpf/assign/nic",
+            "a BPF program at the NIC that assigns packets to sockets of the host",
+            At::Nic,
+        ),
+        case(
+            "bpf/assign/tunnel",
+            "such a program where the tunnel ends at the host",
+            At::Tunnel,
+        ),
     ]
 }
 
@@ -128,21 +200,45 @@ fn look_up(code: &mut Code, (tuple, ports): (i16, i16), proxy: u16, function: u3
 struct Seen {
     arrived: Arrived,
     made: Made,
+    /// The address and port that the proxy's datagrams were for.
+    to: SocketAddr,
 }
 
-fn assigned(host: &Host, inner: Family) -> Result<()> {
-    let program = RefCell::new(None);
+fn assigned(host: &Host, at: At) -> Result<()> {
+    if at.namespace() == HOST {
+        netns::name(process::id(), HOST)?;
+    }
+    let compared = compare(host, at);
+    // Also after a failure.
+    if at.namespace() == HOST {
+        netns::delete(HOST)?;
+    }
+    let compared = compared?;
+    let (on, off) = (&compared.on.arrived, &compared.off.arrived);
+    on.require_looks_of(off)?;
+    if at.fate() == Fate::Split {
+        return on.require_split();
+    }
+    let split = mflow::flows_split()?;
+    ensure!(split == 0, "{split} flows were split");
+    Ok(())
+}
+
+fn compare(host: &Host, at: At) -> Result<Compared<Seen>> {
+    let (program, ends) = (RefCell::new(None), Cell::new(None));
     let set_up = || {
         *program.borrow_mut() = None;
-        *program.borrow_mut() = Some(code(inner).attach(Some(CONTAINER), "eth0", "ingress")?);
+        ends.set(Some(at.ends()?));
+        *program.borrow_mut() = Some(at.attach()?);
         Ok(())
     };
-    let compared = host.compare(inner, Rules::First, set_up, |host| seen(host, inner))?;
-    let to = SocketAddr::from((inner.container(), UDP));
+    let compared = host.compare(at.family(), Rules::First, set_up, |host| {
+        seen(host, at, ends.get().context("nothing is set up")?)
+    })?;
     compared.each(|seen| {
         let counters = || format!("counters: {}", seen.arrived.counters());
         seen.made.require_all().with_context(counters)?;
-        let assigned = seen.arrived.count(|look| look.to == Some(to));
+        let assigned = seen.arrived.count(|look| look.to == Some(seen.to));
         ensure!(
             assigned + seen.arrived.refused == seen.arrived.sent,
             "the proxy got {assigned} of {} datagrams: {:?}",
@@ -151,31 +247,31 @@ fn assigned(host: &Host, inner: Family) -> Result<()> {
         );
         seen.arrived.require_whole()
     })?;
-    let (on, off) = (&compared.on.arrived, &compared.off.arrived);
-    on.require_looks_of(off)?;
-    on.require_split()
+    Ok(compared)
 }
 
-fn seen(host: &Host, inner: Family) -> Result<Seen> {
-    let any = unspecified(inner);
-    let proxy = netns::within(CONTAINER, || seeing(UdpSocket::bind((any, UDP_PROXY))?))?;
-    let address = inner.container();
-    let mut server = Server::bind(CONTAINER, address, TCP_PROXY, ECHO)?;
+fn seen(host: &Host, at: At, (client, address): (IpAddr, IpAddr)) -> Result<Seen> {
+    let any = unspecified(at.family());
+    let proxy = netns::within(at.namespace(), || {
+        seeing(UdpSocket::bind((any, UDP_PROXY))?)
+    })?;
+    let mut server = Server::bind(at.namespace(), address, TCP_PROXY, ECHO)?;
     server.told = (address, TCP).into();
     let services = Services {
-        client: inner.client(),
+        client,
         connect: (address, TCP).into(),
         send: (address, ECHO).into(),
         rounds: 1,
         servers: vec![server],
     };
+    let to = SocketAddr::from((address, UDP));
     let elephant = Elephant {
-        from: inner.client(),
-        to: vec![(address, UDP).into()],
+        from: client,
+        to: vec![to],
         sockets: vec![proxy],
         pps: host.elephant_pps,
-        fate: Fate::Split,
+        fate: at.fate(),
     };
     let (arrived, made) = elephant.run(host.datagrams / 4, |_| services.make())?;
-    Ok(Seen { arrived, made })
+    Ok(Seen { arrived, made, to })
 }

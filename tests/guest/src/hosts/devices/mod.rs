@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices that a container or its plugin adds: a VLAN or a VRF inside, and disciplines at its veth that shape what it is sent, also
-//! where such a device hides the veth.
+//! Devices that a container or its plugin adds: a VLAN, a VRF or a tunnel inside, and disciplines at its veth that shape what it is
+//! sent, also where such a device hides the veth.
+
+mod neighbour;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -16,9 +18,12 @@ use crate::mflow;
 use crate::network::netns;
 use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 
-/// The client's address and the container's behind a VLAN, and how long their prefixes are.
+/// The client's address and the container's behind a VLAN or in a tunnel, and how long their prefixes are.
 const IN_VLAN: [&str; 2] = ["10.0.100.1", "10.0.100.2"];
 const IN_VLAN6: [&str; 2] = ["fd00:100::1", "fd00:100::2"];
+const IN_TUNNEL: [&str; 2] = ["10.0.109.1", "10.0.109.2"];
+/// The addresses of a tunnel's ends, if it carries Ethernet.
+const TUNNEL_MACS: [&str; 2] = ["02:00:00:00:09:01", "02:00:00:00:09:02"];
 const BITS: u8 = 24;
 const BITS6: u8 = 64;
 const SHAPED: Fate = Fate::Kept("path_queues");
@@ -32,14 +37,11 @@ pub(super) fn cases() -> Vec<Case> {
         })
         .with_fate(fate)
     };
-    let own = To {
+    let to = |inside| To {
         family: Family::V4,
-        is_in_vlan: false,
+        inside,
     };
-    let in_vlan = To {
-        is_in_vlan: true,
-        ..own
-    };
+    let [own, in_vlan, in_tunnel] = [Inside::Nothing, Inside::Vlan, Inside::Tunnel].map(to);
     let v6 = |to: To| To {
         family: Family::V6,
         ..to
@@ -47,7 +49,8 @@ pub(super) fn cases() -> Vec<Case> {
     let shaped =
         "a flow to a container whose veth has a discipline stays whole, and flows says why";
     let hidden = "the same where a device in the container hides the veth";
-    vec![
+    let behind_tunnel = "the same where a tunnel in the container hides the veth";
+    let mut cases = vec![
         case(
             "devices/vlan",
             "a VLAN device in the container",
@@ -81,6 +84,14 @@ pub(super) fn cases() -> Vec<Case> {
             || topology::tc("qdisc add dev veth0 root fq"),
         ),
         case(
+            "devices/fq-codel",
+            "`fq_codel` at the container's veth",
+            shaped,
+            own,
+            SHAPED,
+            || topology::tc("qdisc add dev veth0 root fq_codel"),
+        ),
+        case(
             "devices/vlan-shaped",
             "a shaper at the veth of a container with a VLAN device",
             hidden,
@@ -95,6 +106,30 @@ pub(super) fn cases() -> Vec<Case> {
             own,
             SHAPED,
             || vrf().and_then(|()| topology::tc(TBF)),
+        ),
+        case(
+            "devices/gre",
+            "a tunnel of GRE in the container",
+            "a flow through a tunnel in the container is split, and keeps its order",
+            in_tunnel,
+            Fate::Split,
+            gre,
+        ),
+        case(
+            "devices/gre-shaped",
+            "a shaper at the veth of a container with a tunnel of GRE",
+            behind_tunnel,
+            in_tunnel,
+            SHAPED,
+            || gre().and_then(|()| topology::tc(TBF)),
+        ),
+        case(
+            "devices/geneve-shaped",
+            "the same with a tunnel of Geneve",
+            behind_tunnel,
+            in_tunnel,
+            SHAPED,
+            || geneve().and_then(|()| topology::tc(TBF)),
         ),
         case(
             "devices/vlan/v6",
@@ -128,23 +163,50 @@ pub(super) fn cases() -> Vec<Case> {
             SHAPED,
             || vlan().and_then(|()| topology::tc(TBF)),
         ),
-    ]
+        case(
+            "devices/vrf-shaped/v6",
+            "a shaper at the veth of a container with a VRF",
+            "the same over IPv6",
+            v6(own),
+            SHAPED,
+            || vrf().and_then(|()| topology::tc(TBF)),
+        ),
+        case(
+            "devices/bandwidth/v6",
+            "shapers for both ways at the container's veth, as the plugin `bandwidth` has them",
+            "the same over IPv6",
+            v6(own),
+            SHAPED,
+            bandwidth,
+        ),
+    ];
+    cases.extend(neighbour::cases());
+    cases
+}
+
+/// The device in the container that a flow is for, behind the veth.
+#[derive(Clone, Copy, Debug)]
+enum Inside {
+    Nothing,
+    Vlan,
+    Tunnel,
 }
 
 /// The container's address that a flow is for.
 #[derive(Clone, Copy, Debug)]
 struct To {
     family: Family,
-    is_in_vlan: bool,
+    inside: Inside,
 }
 
 impl To {
     /// Returns the addresses of the client and the container.
     fn ends(self) -> Result<[IpAddr; 2]> {
-        let [client, container] = match (self.is_in_vlan, self.family) {
-            (false, family) => return Ok([family.client(), family.container()]),
-            (true, Family::V4) => IN_VLAN,
-            (true, Family::V6) => IN_VLAN6,
+        let [client, container] = match (self.inside, self.family) {
+            (Inside::Nothing, family) => return Ok([family.client(), family.container()]),
+            (Inside::Vlan, Family::V4) => IN_VLAN,
+            (Inside::Vlan, Family::V6) => IN_VLAN6,
+            (Inside::Tunnel, _) => IN_TUNNEL,
         };
         Ok([client.parse()?, container.parse()?])
     }
@@ -227,6 +289,48 @@ fn vrf() -> Result<()> {
              neigh replace fd00:1::1 lladdr {CLIENT_MAC} dev eth0"
         ),
     )
+}
+
+/// Adds a tunnel's end to the client and to the container, which the arguments make from their own and the other's address.
+fn tunnel(kind: impl Fn(IpAddr, IpAddr) -> String) -> Result<()> {
+    let family = Family::V4;
+    let own = [family.client(), family.container()];
+    topology::client_without("inner0")?;
+    for (place, namespace) in [CLIENT, CONTAINER].into_iter().enumerate() {
+        let other = 1 - place;
+        topology::ip(
+            Some(namespace),
+            &format!(
+                "link add inner0 {}
+                 link set inner0 addrgenmode none
+                 link set inner0 up
+                 addr add {}/{BITS} dev inner0",
+                kind(own[place], own[other]),
+                IN_TUNNEL[place]
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn gre() -> Result<()> {
+    tunnel(|own, other| format!("type gre local {own} remote {other}"))
+}
+
+fn geneve() -> Result<()> {
+    let is_client = |own| own == Family::V4.client();
+    tunnel(|own, other| {
+        let mac = TUNNEL_MACS[usize::from(!is_client(own))];
+        format!("address {mac} type geneve id 9 remote {other}")
+    })?;
+    for (place, namespace) in [CLIENT, CONTAINER].into_iter().enumerate() {
+        let (address, mac) = (IN_TUNNEL[1 - place], TUNNEL_MACS[1 - place]);
+        topology::ip(
+            Some(namespace),
+            &format!("neigh replace {address} lladdr {mac} dev inner0"),
+        )?;
+    }
+    Ok(())
 }
 
 /// Sets up what the plugin `bandwidth` sets up for a container that is limited both ways.
