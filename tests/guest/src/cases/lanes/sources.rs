@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 const MANY: &str = "many0";
 const MANY_QUEUES: usize = 64;
 /// So many that some come through each queue.
-const MANY_FLOWS: usize = 1_024;
+const MANY_FLOWS: usize = 512;
 /// A grace period for each of the queues would take longer.
 const LONGEST_STOP: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(20);
