@@ -2,6 +2,8 @@
 
 //! A host whose cores can run on threads: dispatcher, rings, lanes and slot together, for one flow.
 
+#[cfg(not(loom))]
+use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
 use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -89,8 +91,16 @@ impl OwnedRing {
 /// Returns places for requests. They never lie on the stack, and Miri would be long at filling them.
 #[cfg(not(loom))]
 fn empty_places() -> Box<RequestPlaces<TestPacket>> {
-    // SAFETY: By their documentation, memory of zeros has empty ones: so has a request's, which is a null pointer.
-    unsafe { Box::new_zeroed().assume_init() }
+    let layout = Layout::new::<RequestPlaces<TestPacket>>();
+    // SAFETY: The layout has a size. By their documentation, memory of zeros has empty places: so has a request's, which is a null
+    // pointer. The memory is the box's from here on.
+    unsafe {
+        let places = alloc_zeroed(layout).cast::<RequestPlaces<TestPacket>>();
+        if places.is_null() {
+            handle_alloc_error(layout);
+        }
+        Box::from_raw(places)
+    }
 }
 
 #[cfg(loom)]

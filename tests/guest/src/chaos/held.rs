@@ -36,7 +36,7 @@ table inet mflow_held {
 ";
 
 impl Host<'_> {
-    /// Has packets of split flows wait, loads the module again, and lets them go on.
+    /// Makes packets of split flows wait, loads the module again, and lets them go on.
     pub(super) fn hold_over_reload(&mut self, waiting: Waiting) -> Result<()> {
         // The device has one discipline, and the queue one program.
         self.switch(Switch::Qdisc, false, || Ok(()))?;

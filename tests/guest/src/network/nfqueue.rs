@@ -126,8 +126,10 @@ impl Judge {
                 Err(error) => return Err(error).context("cannot ask for packets"),
             }
             let (now, hurry) = (Instant::now(), shared.hurry.load(Ordering::Relaxed));
-            while let Some((_, mut packet)) = waiting.pop_front_if(|(due, _)| hurry || *due <= now)
-            {
+            while waiting.front().is_some_and(|(due, _)| hurry || *due <= now) {
+                let Some((_, mut packet)) = waiting.pop_front() else {
+                    break;
+                };
                 packet.set_verdict(Verdict::Accept);
                 self.0.verdict(packet).context("cannot accept a packet")?;
                 accepted += 1;

@@ -116,6 +116,11 @@ fn outer(sids: &[Ipv6Addr], inner_bytes: usize) -> Result<Vec<u8>> {
     Ok(headers)
 }
 
+/// Reads an Ethernet address.
+pub(super) fn address(text: &str) -> Result<[u8; 6]> {
+    mac_bytes(text).with_context(|| format!("no hardware address: {text:?}"))
+}
+
 #[cfg(test)]
 mod tests {
     use etherparse::{NetSlice, SlicedPacket};
@@ -157,9 +162,4 @@ mod tests {
         let length = u16::from_be_bytes([ip[4], ip[5]]);
         assert_eq!(usize::from(length), ip.len() - 40);
     }
-}
-
-/// Reads an Ethernet address.
-pub(super) fn address(text: &str) -> Result<[u8; 6]> {
-    mac_bytes(text).with_context(|| format!("no hardware address: {text:?}"))
 }
