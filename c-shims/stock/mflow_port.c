@@ -63,10 +63,18 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 	return port;
 }
 
-/* Returns whether the device is opted in. RCU, or under rtnl. */
-bool mflow_port_is_at(const struct net_device *dev)
+static int mflow_port_is_lower(struct net_device *lower, struct netdev_nested_priv *priv)
 {
-	return mflow_port_find(dev);
+	return mflow_port_find(lower) ? 1 : 0;
+}
+
+/* Returns whether the device is opted in, or one below it. RCU. */
+bool mflow_port_is_at_or_below(struct net_device *dev)
+{
+	struct netdev_nested_priv priv = { };
+
+	return mflow_port_find(dev) ||
+	       netdev_walk_all_lower_dev_rcu(dev, mflow_port_is_lower, &priv);
 }
 
 /* Returns whether packets of the device are dispatched before they are built. RCU, or under rtnl. */

@@ -65,7 +65,7 @@ int mflow_ports_hook(void);
 void mflow_ports_gro_off(void);
 void mflow_ports_unhook(void);
 bool mflow_port_is_early(const struct net_device *dev);
-bool mflow_port_is_at(const struct net_device *dev);
+bool mflow_port_is_at_or_below(struct net_device *dev);
 bool mflow_napi_is_there(unsigned int napi_id);
 bool mflow_device_has_napi_id(const struct net_device *dev);
 int mflow_device_redirect(struct net_device *dev);

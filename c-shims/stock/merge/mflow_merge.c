@@ -102,9 +102,9 @@ static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u
 	if (mflow_has_looked(carried, slot, skb, is_tunnel) &&
 	    tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT)
 		return 0;
-	/* A path in front of an opted-in device is in front of the split. */
+	/* A path in front of an opted-in device, or of one above it, is in front of the split. */
 	if (is_tunnel)
-		return mflow_port_is_at(skb->dev) ? 0 : mflow_path_fault(skb);
+		return mflow_port_is_at_or_below(skb->dev) ? 0 : mflow_path_fault(skb);
 	mflow_note_slot(mflow_listless, slot, !mflow_dev_takes_lists(skb->dev));
 	return mflow_path_fault(skb);
 }
@@ -207,9 +207,17 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
 		fault = mflow_fault(skb, end, tag, carried);
 	mflow_list_follow(skb, state->pf);
-	if (end == MFLOW_END_TUNNEL || end == MFLOW_END_ORDERED) {
+	if (end == MFLOW_END_TUNNEL && kind == MFLOW_KIND_SPLIT) {
+		/* Its tag stays: packets before it may be in the tunnel's own queue, which GRO may join with it. */
 		if (fault)
+			mflow_note_path_fault(mflow_stock_slot(tag), fault);
+		return NF_ACCEPT;
+	}
+	if (end == MFLOW_END_TUNNEL || end == MFLOW_END_ORDERED) {
+		if (fault) {
 			ops->unsuited(skb, NULL, fault);
+			carried->probed &= ~BIT_ULL(mflow_stock_slot(tag));
+		}
 		return NF_ACCEPT;
 	}
 
