@@ -3,14 +3,15 @@
 //! The polls of a source that rests. While no flow of the source is to be split, only packet rates matter. One poll in a few tells
 //! these, so the packets of the other polls pass unseen: they skip the dispatcher.
 //!
-//! A source rests while the load controller refuses flows, and after a second in which no flow seemed fast. As soon as a flow seems
+//! A source rests while the load controller refuses flows, and after three windows in which no flow seemed fast. As soon as a flow seems
 //! fast the source wakes, and the flow is counted packet by packet before anything is decided.
 
 /// The number of polls of which one is looked at. It is a prime: flows that take turns mostly do so in powers of two.
 const POLLS: u8 = 13;
 
-/// The time without a fast flow after which a source rests, in milliseconds.
-const CALM_MS: u32 = 1_000;
+/// The time without a fast flow after which a source rests, in milliseconds: a few windows, and less than a flow is kept whole if
+/// its probe was not seen.
+const CALM_MS: u32 = 300;
 
 /// The position of a source in these polls. Memory of zeros looks at every poll.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Rest {
         self.place != 0
     }
 
-    /// Keeps the source awake for a second, because a flow seems fast. Returns whether the source rested.
+    /// Keeps the source awake for a while, because a flow seems fast. Returns whether the source rested.
     #[inline]
     pub fn wake(&mut self, now_ms: u32) -> bool {
         let rested = self.is_resting;

@@ -616,7 +616,9 @@ impl Source {
         if self.napi.is_some() {
             // ORDERING: Relaxed: written in this context, or where the source ends and it makes no difference whether it rests.
             let has_flows = self.active_flows.load(Ordering::Relaxed) > 0;
-            let rests = dispatcher.end_poll(runtime::now_ms(), has_flows, pool::orders());
+            // Before the first packet it is not known whether this NAPI's driver calls GRO.
+            let rests = self.only_dispatches()
+                && dispatcher.end_poll(runtime::now_ms(), has_flows, pool::orders());
             self.head.set_rests(rests);
         }
         self.kick(dispatcher.lanes.take_touched(pool::ring_bytes()));

@@ -18,8 +18,8 @@ use crate::mflow::{self, Knobs, Mode, FASTER_THAN_ANY_PPS};
 /// A controller that has looked so long at busy CPUs splits nothing.
 const SAMPLED: Duration = Duration::from_secs(2);
 
-/// A source without a fast flow rests after a second.
-const CALM: Duration = Duration::from_millis(1_200);
+/// A source without a fast flow rests before that.
+const CALM: Duration = Duration::from_millis(500);
 
 /// Sets a stack up; its packets come in on `device`.
 pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {

@@ -82,7 +82,7 @@ fn poll_often(world: &mut World, flow: u16, polls: u32, ms: u32) {
     }
 }
 
-/// A source that has seen slow flows for a second looks at some polls only.
+/// A source that has seen slow flows for a while looks at some polls only.
 #[test]
 fn slow_flow_is_seen_now_and_then() {
     let mut world = World::new(2, 16);

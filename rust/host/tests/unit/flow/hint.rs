@@ -87,7 +87,7 @@ fn a_flow_that_is_never_to_be_split_is_whole_however_fast_it_is() {
 #[test]
 fn a_slow_flow_is_split_at_once_if_that_is_asked() {
     let mut world = new();
-    for _ in 0..5 {
+    for _ in 0..2 {
         window(&mut world, 1, FEW_PKTS);
     }
     assert_eq!(world.report(1), None);

@@ -217,14 +217,14 @@ fn busy_cores_let_packets_pass_unseen() {
         let seen = report.rate.pps.expect("a window has ended");
         assert!(seen.abs_diff(pps) <= pps / 5, "{seen} packets a second");
     }
-    // As soon as flows are welcome again, each packet is looked at, and flow 0 is split with the next ones.
+    // Flows are welcome again. Some packets that are looked at wake the source, and flow 0 is split.
     world.around.orders.refuse(false);
     world.end_nic_poll();
     world.around.wait(1_100 * MS);
     stream(&mut world, 0, 10, 20);
     assert_eq!(report(&mut world, 0).now.standing, Standing::Split);
     let seen = world.count(Counter::LanePkts) + world.count(Counter::InlinePkts);
-    assert!(seen >= 150, "{seen} packets were split");
+    assert!(seen >= 80, "{seen} packets were split");
 }
 
 #[test]
