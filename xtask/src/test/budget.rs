@@ -14,7 +14,7 @@ use crate::tools;
 const TOLERANCE: f64 = 1.5;
 
 /// Minutes that all rows together may have, with a cold cache and with a warm one.
-const MOST_COLD_MIN: u64 = 44;
+const MOST_COLD_MIN: u64 = 47;
 const MOST_WARM_MIN: u64 = 21;
 
 /// The steps of the reference loop, and how long they take on the machine on which the rows were measured, while nothing else
@@ -45,7 +45,7 @@ const fn row(name: &'static str, warm_s: u64, cold_s: u64, purpose: &'static str
 
 /// The rows, in the order in which the layers run.
 const ROWS: &[Row] = &[
-row("set-up", 15, 1260, "both kernels, the guest program and the ConnectX model: once for each content, before the first layer that needs them, and at the same time"),
+row("set-up", 15, 1400, "both kernels, the guest program and the ConnectX model: once for each content, before the first layer that needs them, and at the same time"),
 row("tidy", 60, 105, "clippy above all, which checks the crates that we use first when the cache is cold"),
 row("host", 155, 255, "`unit`, `loom` and `miri` at the same time, as Miri uses one core"),
 row("module", 30, 35, "the module, and sparse on both ways"),
