@@ -17,7 +17,7 @@ mkdir "$work/out"
 mount --bind "$downloads" "$root/var/cache/apt/archives"
 rm -f "$root/etc/resolv.conf"
 cp /etc/resolv.conf "$root/etc"
-cp "$package" "$root/root"
+cp "$package" "$root/srv"
 
 cat > "$root/etc/apt/apt.conf.d/90mflow" <<'END'
 // Nobody is there to be asked.
@@ -31,9 +31,9 @@ echo force-unsafe-io > "$root/etc/dpkg/dpkg.cfg.d/mflow"
 printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d"
 chmod 755 "$root/usr/sbin/policy-rc.d"
 
-# Does the rest in that system, as root has it after its login.
+# Runs a command in that system, with few variables.
 inside() {
-	chroot "$root" env -i HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+	chroot "$root" env -i HOME=/ LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
 		PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
 		${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} "$@"
 }
@@ -54,7 +54,7 @@ cat > "$root/usr/local/bin/cargo" <<END
 #!/bin/sh
 [ "\$*" = "xtask build-module --dkms-deb" ] || { echo "cargo: \$*?" >&2; exit 1; }
 echo "a line before it"
-echo "/root/${package##*/}"
+echo "/srv/${package##*/}"
 END
 chmod 755 "$root/usr/local/bin/uname" "$root/usr/local/bin/cargo"
 
