@@ -56,6 +56,32 @@ struct LaneEnd<P: Packet> {
     uncharged_bytes: u64,
 }
 
+/// A place for a lane. Memory of zeros is a free one: the tag of an enum with this representation is its first byte, and a variant
+/// without fields is valid whatever the other bytes are.
+#[repr(u8)]
+enum Place<P: Packet> {
+    Free = 0,
+    Taken(LaneEnd<P>) = 1,
+}
+
+impl<P: Packet> Place<P> {
+    #[inline]
+    fn end(&self) -> Option<&LaneEnd<P>> {
+        match self {
+            Self::Free => None,
+            Self::Taken(end) => Some(end),
+        }
+    }
+
+    #[inline]
+    fn end_mut(&mut self) -> Option<&mut LaneEnd<P>> {
+        match self {
+            Self::Free => None,
+            Self::Taken(end) => Some(end),
+        }
+    }
+}
+
 /// The core that builds the packets of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Builder {
@@ -122,9 +148,9 @@ impl<P: Packet> LaneEnd<P> {
     }
 }
 
-/// The producing ends of a source's lanes. Memory of zeros has none: a producer's pointer is never null.
+/// The producing ends of a source's lanes. Memory of zeros has none.
 pub struct LaneSet<P: Packet> {
-    lanes: [Option<LaneEnd<P>>; MAX_LANES],
+    lanes: [Place<P>; MAX_LANES],
     nr_lanes: usize,
     // The lane that got the last batch.
     last: usize,
@@ -142,7 +168,7 @@ impl<P: Packet> LaneSet<P> {
     /// Returns a set without lanes.
     pub const fn new() -> Self {
         Self {
-            lanes: [const { None }; MAX_LANES],
+            lanes: [const { Place::Free }; MAX_LANES],
             nr_lanes: 0,
             last: 0,
             touched: 0,
@@ -157,7 +183,7 @@ impl<P: Packet> LaneSet<P> {
     pub fn add(&mut self, producer: Producer<P>, id: LaneId, cpu: u32) -> Result<(), Producer<P>> {
         match self.lanes.get_mut(self.nr_lanes) {
             Some(place) => {
-                *place = Some(LaneEnd {
+                *place = Place::Taken(LaneEnd {
                     producer,
                     id,
                     cpu,
@@ -184,12 +210,12 @@ impl<P: Packet> LaneSet<P> {
 
     #[inline]
     fn lane(&mut self, lane: u8) -> Option<&mut LaneEnd<P>> {
-        self.lanes.get_mut(usize::from(lane))?.as_mut()
+        self.lanes.get_mut(usize::from(lane))?.end_mut()
     }
 
     /// Returns the CPU of each lane.
-    pub(crate) fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
-        self.lanes.iter().flatten().map(|end| end.cpu)
+    pub fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.lanes.iter().filter_map(Place::end).map(|end| end.cpu)
     }
 
     /// Returns the lanes in `wanted` that can get batches; all lanes that can, if none of these does.
@@ -220,7 +246,7 @@ impl<P: Packet> LaneSet<P> {
             if usable >> lane & 1 == 0 {
                 continue;
             }
-            let Some(Some(end)) = self.lanes.get_mut(lane) else {
+            let Some(end) = self.lanes.get_mut(lane).and_then(Place::end_mut) else {
                 break;
             };
             if !ring_bytes.has_room(end.cpu, end.uncharged_bytes) {
@@ -307,7 +333,7 @@ impl<P: Packet> LaneSet<P> {
         bytes: u32,
     ) -> &[P::Request] {
         let lanes = &mut self.lanes;
-        let Some(Some(end)) = lanes.get_mut(usize::from(lane)) else {
+        let Some(end) = lanes.get_mut(usize::from(lane)).and_then(Place::end_mut) else {
             return &[];
         };
         let places = end.producer.take_requests(tag, most);

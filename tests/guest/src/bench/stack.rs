@@ -18,9 +18,6 @@ use crate::mflow::{self, Knobs, Mode, FASTER_THAN_ANY_PPS};
 /// A controller that has looked so long at busy CPUs splits nothing.
 const SAMPLED: Duration = Duration::from_secs(2);
 
-/// A source without a fast flow rests before that.
-const CALM: Duration = Duration::from_millis(500);
-
 /// Sets a stack up; its packets come in on `device`.
 pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
     match *stack {
@@ -110,14 +107,10 @@ pub(super) fn remove(stack: &Stack, device: &'static str) -> Result<()> {
     }
 }
 
-/// Waits until all flows are split, if the stack splits any, or until none is looked at any more; `before` of [`mflow::flows_split`].
+/// Waits until all flows are split, if the stack splits any; `before` of [`mflow::flows_split`].
 pub(super) fn wait_split(stack: &Stack, flows: u64, before: u64) -> Result<()> {
     match stack {
         Stack::Mflow { .. } => mflow::wait_split_since(before, flows),
-        Stack::Whole => {
-            thread::sleep(CALM);
-            Ok(())
-        }
         Stack::Busy { mflow: true, .. } => {
             command::wait_until("a flow is told to stay whole, as all CPUs are busy", || {
                 flows::any(&[("state", "whole"), ("reason", "cpus_busy")])

@@ -3,12 +3,12 @@
 //! The dispatcher, rule by rule, with a whole host around it.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::flow::dispatcher::Host as _;
-use mflow_algo::algo::flow::table::RATE_WINDOW_MS;
+use mflow_algo::algo::flow::dispatcher::{Dispatcher, Host as _};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::ring::{RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::lanes::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
+use mflow_algo::algo::limits::RATE_WINDOW_MS;
 use mflow_algo::algo::limits::{MAX_BATCH_PKTS, MAX_LANES};
 use mflow_algo::algo::load::flow_orders::Order;
 use mflow_algo::algo::merge::slot::{PathFault, WINDOW_BATCHES};
@@ -16,6 +16,7 @@ use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::{Tag, TagKind, BATCH_BITS};
 
 use crate::support::host::OwnedRing;
+use crate::support::packet::TestPacket;
 use crate::world::{nr_overtaken, Fate, World};
 use crate::zeroed::zeroed;
 
@@ -70,6 +71,14 @@ fn slow_flow_is_left_alone() {
     assert_eq!(world.count(Counter::ProbesSent), 0);
     assert_eq!(world.around.nr_active, 0);
     assert_in_order(&world, 0);
+}
+
+/// The module's dispatchers begin as zeros.
+#[test]
+fn memory_of_zeros_has_no_lanes() {
+    let dispatcher: Box<Dispatcher<TestPacket>> = zeroed();
+    assert!(dispatcher.lanes.is_empty());
+    assert_eq!(dispatcher.lanes.cpus().next(), None);
 }
 
 /// Lets a flow have a packet in each of `polls` polls, spread over `ms` milliseconds.
