@@ -22,3 +22,6 @@ pub const MAX_NICS: usize = 16;
 
 /// CPUs of a sample of loads at most.
 pub const MAX_SAMPLED: usize = MAX_LANES + MAX_NICS;
+
+/// Length of the window over which a flow's rate is counted, in milliseconds.
+pub const RATE_WINDOW_MS: u32 = 100;

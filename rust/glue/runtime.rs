@@ -4,10 +4,10 @@
 
 use super::ffi;
 use crate::algo::flow::dispatcher::Config;
-use crate::algo::flow::table::RATE_WINDOW_MS;
 use crate::algo::headers::flow_key::FlowHasher;
 use crate::algo::knobs::{Build, Knobs};
 use crate::algo::limits;
+use crate::algo::limits::RATE_WINDOW_MS;
 use crate::algo::load::stage_plan::StageOrders;
 use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 

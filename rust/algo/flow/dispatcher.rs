@@ -81,7 +81,7 @@ pub trait Host<P: Packet> {
 pub struct Config {
     /// Packets in a batch.
     pub batch_pkts: u32,
-    /// Packets in a [`RATE_WINDOW_MS`](super::table::RATE_WINDOW_MS) that make a flow fast.
+    /// Packets in a [`RATE_WINDOW_MS`](crate::algo::limits::RATE_WINDOW_MS) that make a flow fast.
     pub min_window_pkts: u32,
     /// The core that builds packets, where the driver leaves the choice.
     pub build: Build,

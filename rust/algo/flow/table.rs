@@ -9,13 +9,10 @@
 use super::state::FlowState;
 use crate::algo::headers::flow_key::FlowKey;
 use crate::algo::headers::hint::Hint;
-use crate::algo::limits::FLOW_PLACES;
+use crate::algo::limits::{FLOW_PLACES, RATE_WINDOW_MS};
 use crate::algo::report::reason::Reason;
 use core::cmp::Reverse;
 use core::mem::size_of;
-
-/// Length of the window over which a flow's rate is counted.
-pub const RATE_WINDOW_MS: u32 = 100;
 
 const WAYS: usize = 4;
 const SETS: usize = FLOW_PLACES / WAYS;

@@ -125,7 +125,7 @@ pub(crate) enum Hold {
 }
 
 /// The time for which a flow stays on the ordinary path if its probe was not seen, or if there is no slot or no time for it.
-const HOLD_MS: u32 = 1_000;
+pub(crate) const HOLD_MS: u32 = 1_000;
 /// The time for which a flow whose path does not suit stays on the ordinary path at first, where only speed is at stake, and
 /// where packets are.
 const PATH_HOLD_MS: u32 = 5_000;

@@ -6,12 +6,17 @@
 //! A source rests while the load controller refuses flows, and after three windows in which no flow seemed fast. As soon as a flow seems
 //! fast the source wakes, and the flow is counted packet by packet before anything is decided.
 
+use crate::algo::limits::RATE_WINDOW_MS;
+use crate::algo::report::reason::HOLD_MS;
+
 /// The number of polls of which one is looked at. It is a prime: flows that take turns mostly do so in powers of two.
 const POLLS: u8 = 13;
 
-/// The time without a fast flow after which a source rests, in milliseconds: a few windows, and less than a flow is kept whole if
-/// its probe was not seen.
-const CALM_MS: u32 = 300;
+/// The time without a fast flow after which a source rests, in milliseconds.
+const CALM_MS: u32 = 3 * RATE_WINDOW_MS;
+
+// A flow whose probe was not seen is kept whole for longer, so the source rests between two probes.
+const _: () = assert!(CALM_MS < HOLD_MS);
 
 /// The position of a source in these polls. Memory of zeros looks at every poll.
 #[derive(Debug, Default)]

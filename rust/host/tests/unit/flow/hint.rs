@@ -3,8 +3,8 @@
 //! The hints of XDP programs for flows: the bytes that are a hint, and the effects of one.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::flow::table::RATE_WINDOW_MS;
 use mflow_algo::algo::headers::hint::{Hint, HINT_BYTES};
+use mflow_algo::algo::limits::RATE_WINDOW_MS;
 use mflow_algo::algo::report::flow_report::{FlowReport, Standing};
 use mflow_algo::algo::report::reason::Reason;
 use proptest::prelude::*;

@@ -2,10 +2,10 @@
 
 //! The table of a flow's transitions, held against all that happens to flows: each row is reached, and nothing else.
 
-use mflow_algo::algo::flow::table::RATE_WINDOW_MS;
 use mflow_algo::algo::flow::transitions::{StateKind, Transition, TRANSITIONS};
 use mflow_algo::algo::headers::hint::Hint;
 use mflow_algo::algo::limits::FLOW_PLACES;
+use mflow_algo::algo::limits::RATE_WINDOW_MS;
 use mflow_algo::algo::load::flow_orders::Order;
 use mflow_algo::algo::merge::slot::PathFault;
 use proptest::prelude::*;

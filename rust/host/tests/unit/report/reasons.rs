@@ -3,9 +3,9 @@
 //! The reports on flows: each reason where it comes from, and the gain from splitting.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::flow::table::RATE_WINDOW_MS;
 use mflow_algo::algo::knobs::{Knob, Knobs};
 use mflow_algo::algo::limits::FLOW_PLACES;
+use mflow_algo::algo::limits::RATE_WINDOW_MS;
 use mflow_algo::algo::load::flow_orders::Order;
 use mflow_algo::algo::merge::slot::PathFault;
 use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
