@@ -21,6 +21,7 @@ use super::transitions::Transition;
 use super::work_counts::WorkCounts;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::headers::flow_key::FlowKey;
+use crate::algo::headers::overlay::Fragment;
 use crate::algo::knobs::Build;
 use crate::algo::lanes::lane_set::{Builder, LaneSet, NoRoom, Reserved};
 use crate::algo::lanes::queue::Packet;
@@ -34,6 +35,10 @@ use crate::algo::tag::Tag;
 
 /// The time without packets after which a flow gives its slot back.
 pub(super) const IDLE_MS: u32 = 1_000;
+
+/// The most fragments for which a batch of fragments waits until a datagram ends. A datagram of 64 KB has 48 fragments in a tunnel
+/// over Ethernet.
+const TAIL_PKTS: u32 = 64;
 
 /// The surroundings of the dispatcher: a clock and the slots, and no more of any kernel.
 pub trait Host<P: Packet> {
@@ -90,12 +95,15 @@ pub struct Config {
 }
 
 /// Packets of one flow that their driver has not built, each of which was one on the wire.
-pub struct Unbuilt<F> {
+pub struct Unbuilt<I, F> {
     /// The flow.
     pub key: FlowKey,
     /// The function that returns the inner flow of these packets, as [`Packet::inner_flow`] would. It is called only while the
     /// flow begins to be split.
-    pub inner_flow: F,
+    pub inner_flow: I,
+    /// The function that returns the part of a datagram that the first of these packets is, as [`Packet::fragment`] would. It is
+    /// called only at the end of a batch of fragments.
+    pub fragment: F,
     /// The memory that each will hold, in bytes.
     pub bytes: u32,
     /// The greatest number of packets to take.
@@ -214,7 +222,7 @@ impl<P: Packet> Dispatcher<P> {
         counters: &Counters,
         now_ms: u32,
         stopping: bool,
-        unbuilt: Unbuilt<impl FnOnce() -> u64>,
+        unbuilt: Unbuilt<impl FnOnce() -> u64, impl FnOnce() -> Fragment>,
     ) -> &[P::Request] {
         let Some(flow) = self.table.get(unbuilt.key) else {
             return &[];
@@ -235,6 +243,7 @@ impl<P: Packet> Dispatcher<P> {
             }
             _ => return &[],
         };
+        split.extend(unbuilt.fragment);
         let Some((lane, room)) = split.take_request_room(unbuilt.most) else {
             return &[];
         };
@@ -370,7 +379,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     pub(super) fn on_split(&mut self, split: &mut Split, mut packet: P) -> Dispatched<P> {
         if split.left_pkts == 0 {
-            self.next_batch(split);
+            self.next_batch(split, packet.fragment());
         }
         if let Some(lane) = split.take_lane_room(self.wire_pkts) {
             let (lanes, counters) = (&mut *self.lanes, self.counters);
@@ -402,7 +411,10 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     ///
     /// An inline batch also goes on where no lane can have the next one. This core carries the packets of both one after the
     /// other, so another number would keep nothing in order; and where GRO does not look at tags, it could join packets of two.
-    fn next_batch(&mut self, split: &mut Split) {
+    ///
+    /// `first` is the part of a datagram that the batch's first packet is. A batch of fragments ends between two datagrams, if one
+    /// ends in time.
+    fn next_batch(&mut self, split: &mut Split, first: Fragment) {
         let order = self.host.orders().order(usize::from(split.slot));
         let batch_pkts = self.batch_pkts(split.slot, order);
         // Without a carrier there is room: the batch before is a fence, which is opened only if a number is left behind it
@@ -455,7 +467,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
         self.work_counts(split.slot)
             .add_batch(split.carrier, batch_pkts);
-        split.left_pkts = batch_pkts;
+        split.tail_pkts = match first {
+            Fragment::None => 0,
+            Fragment::First | Fragment::Later => TAIL_PKTS.min(batch_pkts / 2),
+        };
+        split.left_pkts = batch_pkts - split.tail_pkts;
     }
 
     /// Returns how many more batches may be opened now: none, one or more.
@@ -492,6 +508,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 .end_batch(lane, split.tag(), reserved_items, reserved_requests),
         }
         split.left_pkts = 0;
+        split.tail_pkts = 0;
     }
 
     pub(super) fn end_inline_batch(&mut self, slot: u8, batch: u32) {

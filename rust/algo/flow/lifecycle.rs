@@ -64,7 +64,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Dispatches a packet that does not just join a lane's open batch. Not inlined: the code for most packets stays short.
     #[inline(never)]
     pub(super) fn on_packet(&mut self, flow: &mut Flow, packet: P) -> Dispatched<P> {
-        if let FlowState::Starting(ref split) | FlowState::Split(ref split) = flow.state {
+        if let FlowState::Starting(ref mut split) | FlowState::Split(ref mut split) = flow.state {
+            split.extend(|| packet.fragment());
             if let Some(reason) = self.cause_to_stop(split) {
                 let split = *split;
                 let stopping = self.begin_stop(flow, split, reason);
@@ -287,6 +288,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             carrier: None,
             batch: fence,
             left_pkts: 0,
+            tail_pkts: 0,
             arrived_ms: self.now_ms,
             seen,
         }

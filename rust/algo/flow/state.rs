@@ -23,6 +23,7 @@
 //! code of the events is in `lifecycle.rs`.
 
 use super::transitions::StateKind;
+use crate::algo::headers::overlay::Fragment;
 use crate::algo::tag::{Tag, TagKind};
 
 /// The state of a flow. Memory of zeros is `Counting`: the tag of an enum with this representation is its first byte, and a
@@ -63,6 +64,9 @@ pub(super) struct Split {
     pub(super) batch: u32,
     /// Packets that still go into the open batch, as they were on the wire.
     pub(super) left_pkts: u32,
+    /// Packets that may go into the open batch behind these, as long as each is a later fragment of a datagram. A datagram that is
+    /// cut by the end of a batch waits in the stack's memory for fragments until another lane has carried its rest.
+    pub(super) tail_pkts: u32,
     /// The last time at which a packet was known to reach the merge point.
     pub(super) arrived_ms: u32,
     /// The slot's counts when they were last looked at.
@@ -186,6 +190,21 @@ impl Split {
         self.left_pkts -= pkts;
         *reserved_items = reserved_items.saturating_sub(pkts);
         Some((*lane, pkts))
+    }
+
+    /// Lets the next packet into a batch that is full but for its tail, if the packet is a later fragment. Any other packet ends the
+    /// batch.
+    #[inline]
+    pub(super) fn extend(&mut self, fragment: impl FnOnce() -> Fragment) {
+        if self.left_pkts != 0 || self.tail_pkts == 0 {
+            return;
+        }
+        if fragment() == Fragment::Later {
+            self.tail_pkts -= 1;
+            self.left_pkts = 1;
+        } else {
+            self.tail_pkts = 0;
+        }
     }
 
     /// Gives back the room of `pkts` packets that [`take_request_room`](Self::take_request_room) has taken.

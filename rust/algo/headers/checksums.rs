@@ -14,15 +14,14 @@ use super::flow_key::{
     UDP_HEADER_SIZE,
 };
 use super::overlay::{
-    ETHERNET_SIZE, ETHERNET_TYPE_AT, IPPROTO_FRAGMENT, IPV6_HEADER_SIZE, IPV6_NEXT_HEADER_AT,
-    VXLAN_SIZE, VXLAN_START,
+    tunnel_frame, ETHERNET_SIZE, ETHERNET_TYPE_AT, ETH_P_8021Q, IPPROTO_FRAGMENT, IPV6_HEADER_SIZE,
+    IPV6_NEXT_HEADER_AT,
 };
 
 /// Bytes of a packet that are looked at: two headers of IPv6, those of UDP and of a tunnel with options, Ethernet, and TCP.
 pub const CHECKSUM_HEADER_BYTES: usize = 160;
 
-/// The Ethernet protocols of VLAN tags.
-const ETH_P_8021Q: u16 = 0x8100;
+/// The Ethernet protocol of a provider's VLAN tags.
 const ETH_P_8021AD: u16 = 0x88a8;
 /// Bytes of a tag: its number, and the protocol behind it.
 const TAG_SIZE: usize = 4;
@@ -39,10 +38,6 @@ const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
 pub(in crate::algo) const IPV4_ADDRESSES_AT: usize = 12;
 pub(in crate::algo) const IPV6_ADDRESSES_AT: usize = 8;
 pub(in crate::algo) const UDP_CHECKSUM_AT: usize = 6;
-/// The protocol of a frame in Geneve's header (RFC 8926, section 3.4), where it is, and the bits that count its options in words.
-const GENEVE_FRAME: [u8; 2] = [0x65, 0x58];
-const GENEVE_PROTOCOL_AT: usize = 2;
-const GENEVE_OPTION_WORDS: u8 = 0x3f;
 
 /// The bytes of a packet that a checksum covers, and the sum of its pseudo header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,19 +267,4 @@ pub(in crate::algo) fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) 
     // CAST: a packet's length field has 16 bits, and the caller has compared it.
     let bytes = u32::from((bytes as u16).to_be());
     addresses + bytes + u32::from(u16::from(protocol).to_be())
-}
-
-/// Returns the offset of the Ethernet frame that a datagram at a place of the packet carries, if it looks like one of VXLAN or
-/// Geneve.
-#[inline]
-pub(in crate::algo) fn tunnel_frame(packet: &[u8], datagram_at: usize) -> Option<usize> {
-    let at = datagram_at + UDP_HEADER_SIZE;
-    let tunnel = packet.get(at..)?.first_chunk::<VXLAN_SIZE>()?;
-    if tunnel.starts_with(&VXLAN_START) {
-        return Some(at + VXLAN_SIZE);
-    }
-    let options = usize::from(tunnel[0] & GENEVE_OPTION_WORDS) * 4;
-    tunnel[GENEVE_PROTOCOL_AT..]
-        .starts_with(&GENEVE_FRAME)
-        .then_some(at + VXLAN_SIZE + options)
 }

@@ -14,17 +14,25 @@ use super::flow_key::{
 };
 
 const IPV4_FRAGMENT_OFFSET: u16 = 0x1fff;
+const IPV4_MORE_FRAGMENTS: u16 = 0x2000;
 pub(in crate::algo) const IPV6_HEADER_SIZE: usize = 40;
 pub(in crate::algo) const IPV6_NEXT_HEADER_AT: usize = 6;
 const IPV6_FRAGMENT_SIZE: usize = 8;
 const IPV6_FRAGMENT_OFFSET: u16 = 0xfff8;
+const IPV6_MORE_FRAGMENTS: u16 = 1;
 pub(super) const IPPROTO_FRAGMENT: u8 = 44;
 pub(in crate::algo) const ETHERNET_SIZE: usize = 14;
 pub(in crate::algo) const ETHERNET_TYPE_AT: usize = 12;
+/// The Ethernet protocol of VLAN tags.
+pub(super) const ETH_P_8021Q: u16 = 0x8100;
 pub(in crate::algo) const TCP_DATA_OFFSET_AT: usize = 12;
 /// Flags that say that there is a network identifier, and zeros (RFC 7348, section 5).
-pub(super) const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
-pub(super) const VXLAN_SIZE: usize = 8;
+const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
+const VXLAN_SIZE: usize = 8;
+/// The protocol of a frame in Geneve's header (RFC 8926, section 3.4), where it is, and the bits that count its options in words.
+const GENEVE_FRAME: [u8; 2] = [0x65, 0x58];
+const GENEVE_PROTOCOL_AT: usize = 2;
+const GENEVE_OPTION_WORDS: u8 = 0x3f;
 
 /// The hasher that makes the numbers of inner flows. An attacker who finds two flows with the same number can disturb their order
 /// for a moment, and nothing else.
@@ -83,6 +91,64 @@ pub fn inner_flow(eth_proto: u16, packet: &[u8]) -> u64 {
         Some(fold(u64::from_ne_bytes(*receiver), flow))
     };
     flow().unwrap_or(0)
+}
+
+/// The part of a datagram that a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// The packet is no fragment, as far as its first bytes show.
+    None,
+    /// The fragment with which a datagram begins.
+    First,
+    /// Any other fragment.
+    Later,
+}
+
+/// Returns the part of a datagram that the packet inside of a tunnel is. The tunnel is VXLAN's or Geneve's.
+pub fn fragment(eth_proto: u16, packet: &[u8]) -> Fragment {
+    inner_fragment(eth_proto, packet).unwrap_or(Fragment::None)
+}
+
+fn inner_fragment(eth_proto: u16, packet: &[u8]) -> Option<Fragment> {
+    let (outer, protocol) = ip(eth_proto, packet)?;
+    if protocol != Some(IPPROTO_UDP) {
+        return None;
+    }
+    let frame = packet.get(tunnel_frame(packet, outer)?..)?;
+    let (mut eth_proto, mut inner) = protocol_field(frame.get(ETHERNET_TYPE_AT..)?)?;
+    if eth_proto == ETH_P_8021Q {
+        let (_tag, tagged) = protocol_field(inner)?;
+        (eth_proto, inner) = protocol_field(tagged)?;
+    }
+    let (offset, has_more) = fragment_field(eth_proto, inner)?;
+    match (offset, has_more) {
+        (0, false) => None,
+        (0, true) => Some(Fragment::First),
+        _ => Some(Fragment::Later),
+    }
+}
+
+/// Returns the Ethernet protocol that bytes begin with, and the bytes behind it.
+fn protocol_field(bytes: &[u8]) -> Option<(u16, &[u8])> {
+    let (protocol, rest) = bytes.split_first_chunk()?;
+    Some((u16::from_be_bytes(*protocol), rest))
+}
+
+/// Returns the fragment's offset that an IP header has, in any unit, and whether more fragments follow.
+fn fragment_field(eth_proto: u16, packet: &[u8]) -> Option<(u16, bool)> {
+    let (field, offset, more) = match eth_proto {
+        ETH_P_IP => {
+            let [_, _, _, _, _, _, field @ ..] = packet.first_chunk::<8>()?;
+            (field, IPV4_FRAGMENT_OFFSET, IPV4_MORE_FRAGMENTS)
+        }
+        ETH_P_IPV6 if *packet.get(IPV6_NEXT_HEADER_AT)? == IPPROTO_FRAGMENT => {
+            let [_, _, field @ ..] = packet.get(IPV6_HEADER_SIZE..)?.first_chunk::<4>()?;
+            (field, IPV6_FRAGMENT_OFFSET, IPV6_MORE_FRAGMENTS)
+        }
+        _ => return None,
+    };
+    let field = u16::from_be_bytes(*field);
+    Some((field & offset, field & more != 0))
 }
 
 /// The headers at the start of a VXLAN packet.
@@ -161,4 +227,19 @@ fn ip(eth_proto: u16, packet: &[u8]) -> Option<(usize, Option<u8>)> {
         }
         _ => None,
     }
+}
+
+/// Returns the offset of the Ethernet frame that a datagram at a place of the packet carries, if it looks like one of VXLAN or
+/// Geneve.
+#[inline]
+pub(in crate::algo) fn tunnel_frame(packet: &[u8], datagram_at: usize) -> Option<usize> {
+    let at = datagram_at + UDP_HEADER_SIZE;
+    let tunnel = packet.get(at..)?.first_chunk::<VXLAN_SIZE>()?;
+    if tunnel.starts_with(&VXLAN_START) {
+        return Some(at + VXLAN_SIZE);
+    }
+    let options = usize::from(tunnel[0] & GENEVE_OPTION_WORDS) * 4;
+    tunnel[GENEVE_PROTOCOL_AT..]
+        .starts_with(&GENEVE_FRAME)
+        .then_some(at + VXLAN_SIZE + options)
 }

@@ -5,13 +5,14 @@
 use super::identifiers::Identifiers;
 use super::sums::Sums;
 use super::{field, Held, Layout, MOST_HEADER_BYTES};
-use crate::algo::headers::checksums::{tunnel_frame, IPV4_START, UDP_CHECKSUM_AT};
+use crate::algo::headers::checksums::{IPV4_START, UDP_CHECKSUM_AT};
 use crate::algo::headers::flow_key::{
     ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_FLAGS_AT,
     TCP_HEADER_SIZE, UDP_HEADER_SIZE,
 };
 use crate::algo::headers::overlay::{
-    ETHERNET_SIZE, ETHERNET_TYPE_AT, IPV6_HEADER_SIZE, IPV6_NEXT_HEADER_AT, TCP_DATA_OFFSET_AT,
+    tunnel_frame, ETHERNET_SIZE, ETHERNET_TYPE_AT, IPV6_HEADER_SIZE, IPV6_NEXT_HEADER_AT,
+    TCP_DATA_OFFSET_AT,
 };
 
 const WORD_BYTES: usize = 8;

@@ -582,6 +582,7 @@ impl Source {
         let unbuilt = Unbuilt {
             key,
             inner_flow: || overlay::inner_flow(protocol, header),
+            fragment: || overlay::fragment(protocol, header),
             bytes,
             most,
         };

@@ -9,7 +9,8 @@ use crate::algo::headers::checksums::{good_checksums, CHECKSUM_HEADER_BYTES};
 use crate::algo::headers::flow_name::{FlowName, WireName};
 use crate::algo::headers::hint::Hint;
 use crate::algo::headers::overlay::{
-    inner_flow, may_be_data, may_reach_socket, overlay_header_bytes, OVERLAY_HEADER_BYTES,
+    fragment, inner_flow, may_be_data, may_reach_socket, overlay_header_bytes, Fragment,
+    OVERLAY_HEADER_BYTES,
 };
 use crate::algo::lanes::queue::Packet;
 use crate::algo::parked_amount::Amount;
@@ -335,6 +336,11 @@ unsafe impl Packet for SkBuff {
     #[cold]
     fn inner_flow(&self) -> u64 {
         self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| inner_flow(self.protocol(), header))
+    }
+
+    #[cold]
+    fn fragment(&self) -> Fragment {
+        self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| fragment(self.protocol(), header))
     }
 
     #[cold]

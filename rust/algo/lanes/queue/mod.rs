@@ -10,6 +10,7 @@ pub mod ring;
 
 use crate::algo::headers::flow_name::FlowName;
 use crate::algo::headers::hint::Hint;
+use crate::algo::headers::overlay::Fragment;
 use core::ptr::NonNull;
 
 /// An owned packet that can be linked into the queues of this module. What it is made of is not known here: the algorithm
@@ -82,6 +83,11 @@ pub unsafe trait Packet: Sized {
     /// Returns a number of the flow that the packet is of inside of its tunnel; 0 where that is not known. Asked of few packets.
     fn inner_flow(&self) -> u64 {
         0
+    }
+
+    /// Returns the part of a datagram that the packet is inside of its tunnel. A guess. Asked of few packets.
+    fn fragment(&self) -> Fragment {
+        Fragment::None
     }
 
     /// Returns the hint of an XDP program for its flow. Asked once for each flow and window.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, Unbuilt};
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::headers::overlay::Fragment;
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::lanes::queue::ring::{
@@ -285,6 +286,7 @@ impl Nic {
                 let unbuilt = Unbuilt {
                     key: self.key,
                     inner_flow: || packet.inner_flow(),
+                    fragment: || Fragment::None,
                     bytes: 0,
                     most: 1,
                 };

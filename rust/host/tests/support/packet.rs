@@ -13,6 +13,7 @@ use std::sync::Arc;
 use mflow_algo::algo::headers::flow_key::IPPROTO_UDP;
 use mflow_algo::algo::headers::flow_name::{FlowName, WireName};
 use mflow_algo::algo::headers::hint::Hint;
+use mflow_algo::algo::headers::overlay::Fragment;
 use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::parked_amount::Amount;
@@ -31,6 +32,7 @@ pub(crate) struct Node {
     may_merge: bool,
     inner_flows: u64,
     inner_run_pkts: u64,
+    datagram_pkts: u64,
     hint: Hint,
     counts: Arc<Counts>,
     #[cfg(loom)]
@@ -149,6 +151,14 @@ unsafe impl Packet for TestPacket {
         self.id() / node.inner_run_pkts % node.inner_flows
     }
 
+    fn fragment(&self) -> Fragment {
+        match self.node().datagram_pkts {
+            0 | 1 => Fragment::None,
+            pkts if number_in_flow(self.id()) % pkts == 0 => Fragment::First,
+            _ => Fragment::Later,
+        }
+    }
+
     fn hint(&self) -> Hint {
         self.node().hint
     }
@@ -161,6 +171,11 @@ unsafe impl Packet for TestPacket {
 
 /// Flows are told apart by the high half of a packet's number, packets of one flow by the low half.
 pub(crate) const FLOW_SHIFT: u32 = 32;
+
+/// Returns the number of packets of its flow before a packet.
+pub(crate) fn number_in_flow(id: u64) -> u64 {
+    id & ((1 << FLOW_SHIFT) - 1)
+}
 
 /// Returns the name that packets of this flow give it: their number stands for the source's port.
 pub(crate) fn name_of_flow(flow: u16) -> FlowName {
@@ -228,6 +243,8 @@ pub(crate) struct Factory {
     pub(crate) inner_flows: u64,
     /// The number of packets of an inner flow that follow each other; 0 as 1.
     pub(crate) inner_run_pkts: u64,
+    /// The number of fragments of each datagram of a flow; 0 or 1 where packets are no fragments.
+    pub(crate) datagram_pkts: u64,
     /// The hint of an XDP program for the flows of packets that are made.
     pub(crate) hint: Hint,
 }
@@ -255,6 +272,7 @@ impl Factory {
             may_merge: !self.strays,
             inner_flows: self.inner_flows.max(1),
             inner_run_pkts: self.inner_run_pkts.max(1),
+            datagram_pkts: self.datagram_pkts,
             hint: self.hint,
             counts: self.counts.clone(),
             #[cfg(loom)]

@@ -58,6 +58,7 @@ enum Step {
     },
     SetBuild(Build),
     SetDriverAsks(bool),
+    SetDatagram(u64),
     SetStopping(bool),
     SetOffline {
         lanes: u32,
@@ -111,6 +112,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => batch_pkts().prop_map(|batch_pkts| Step::SetBatch { batch_pkts }),
         2 => build().prop_map(Step::SetBuild),
         2 => any::<bool>().prop_map(Step::SetDriverAsks),
+        1 => (0..100u64).prop_map(Step::SetDatagram),
         2 => prop::bool::weighted(0.3).prop_map(Step::SetStopping),
         1 => (0..1u32 << MOST_LANES).prop_map(|lanes| Step::SetOffline { lanes }),
         4 => order().prop_map(Step::Order),
@@ -147,6 +149,7 @@ fn apply(world: &mut World, step: &Step) {
         Step::SetBatch { batch_pkts } => world.config.batch_pkts = batch_pkts,
         Step::SetBuild(build) => world.config.build = build,
         Step::SetDriverAsks(asks) => world.driver_asks = asks,
+        Step::SetDatagram(pkts) => world.around.packets.datagram_pkts = pkts,
         Step::SetStopping(stopping) => world.config.stopping = stopping,
         Step::SetOffline { lanes } => world.dispatcher.lanes.set_offline(lanes),
         Step::Order(order) => {

@@ -130,6 +130,8 @@ pub(crate) struct Surroundings {
     detours: VecDeque<TestPacket>,
     /// The carrier of each packet to the merge point: a lane, or (none) the ordinary path or the NIC's core.
     pub(crate) carried: Vec<(Option<usize>, Tag)>,
+    /// The packets of `carried`.
+    pub(crate) carried_ids: Vec<u64>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) fate: fn(u64) -> Fate,
     /// The fault that a packet finds in its path where it is queued.
@@ -193,6 +195,7 @@ impl Surroundings {
     fn arrive(&mut self, packet: TestPacket, lane: Option<usize>) {
         let tag = packet.tag();
         self.carried.push((lane, tag));
+        self.carried_ids.push(packet.id());
         match (tag.kind(), lane) {
             (TagKind::Split, Some(lane)) => {
                 let amount = packet.amount();
@@ -503,6 +506,7 @@ impl World {
                 ordinary: VecDeque::new(),
                 detours: VecDeque::new(),
                 carried: Vec::new(),
+                carried_ids: Vec::new(),
                 lanes,
                 fate: |_| Fate::Pass,
                 fault: PathFault::Queues,
@@ -589,6 +593,7 @@ impl World {
         let unbuilt = Unbuilt {
             key,
             inner_flow: || next.inner_flow(),
+            fragment: || next.fragment(),
             bytes,
             most,
         };

@@ -5,6 +5,8 @@
 #[cfg(not(miri))]
 mod dispatcher;
 #[cfg(not(miri))]
+mod fragments;
+#[cfg(not(miri))]
 mod hint;
 #[cfg(not(miri))]
 mod inner_flows;

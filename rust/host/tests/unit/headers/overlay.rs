@@ -8,7 +8,7 @@ use etherparse::{
 };
 use mflow_algo::algo::headers::flow_key::{ETH_P_IP, ETH_P_IPV6};
 use mflow_algo::algo::headers::overlay::{
-    inner_flow, may_be_data, may_reach_socket, overlay_header_bytes,
+    fragment, inner_flow, may_be_data, may_reach_socket, overlay_header_bytes, Fragment,
 };
 use proptest::prelude::*;
 
@@ -172,6 +172,36 @@ proptest! {
         prop_assert_eq!(may_be_data(eth_proto, &packet, packet.len()), expected);
     }
 
+    /// Both families, behind tags of VLANs and in both tunnels.
+    #[test]
+    fn fragments_are_told_apart(
+        outer_is_ipv6: bool,
+        inner in any_inner(),
+        is_tagged: bool,
+        geneve_words in prop::option::of(0..=4_u8),
+    ) {
+        let (eth_proto, mut packet, _) = overlay(outer_is_ipv6, inner);
+        let tunnel_at = if outer_is_ipv6 { 40 } else { 20 } + 8;
+        let frame_at = tunnel_at + 8;
+        if is_tagged {
+            packet.splice(frame_at + 12..frame_at + 12, [0x81, 0, 0, 5]);
+        }
+        if let Some(words) = geneve_words {
+            packet[tunnel_at..frame_at].copy_from_slice(&[words, 0, 0x65, 0x58, 0, 0, 1, 0]);
+            packet.splice(frame_at..frame_at, vec![0xff; usize::from(words) * 4]);
+        }
+        let expected = match inner.fragment {
+            None => Fragment::None,
+            Some(0) => Fragment::First,
+            Some(_) => Fragment::Later,
+        };
+        prop_assert_eq!(fragment(eth_proto, &packet), expected);
+        for len in 0..packet.len() {
+            let found = fragment(eth_proto, &packet[..len]);
+            prop_assert!(found == expected || found == Fragment::None);
+        }
+    }
+
     /// Bytes that a sender can change at will change at most the answer.
     #[test]
     fn survives_any_bytes(
@@ -189,6 +219,7 @@ proptest! {
             prop_assert!(bytes <= packet.len());
         }
         let _ = inner_flow(eth_proto, &packet);
+        let _ = fragment(eth_proto, &packet);
         let _ = may_reach_socket(eth_proto, &packet);
     }
 }

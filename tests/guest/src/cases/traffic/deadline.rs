@@ -10,6 +10,7 @@ use anyhow::{ensure, Result};
 use crate::cases::{Case, Run};
 use crate::machine::cpu;
 use crate::mflow::{Knobs, Stats};
+use crate::network::{netns, topology};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
@@ -25,6 +26,14 @@ const TRIES: usize = 8;
 /// The part of the usual rate that is sent: while the lane is held, its packets must fit in its ring.
 const SHARE: f64 = 0.25;
 
+/// Some 28 KB in the kernel's memory, and the number of its fragments.
+const FRAGMENTED_BYTES: usize = 16_384;
+const FRAGMENTED_PKTS: u64 = 12;
+/// The kernel's memory for fragments: room for three of these datagrams.
+const FRAGMENT_MEMORY_BYTES: &str = "98304";
+/// The part of the rate of large datagrams that is sent: while the lane is held, its packets must fit in its ring.
+const FRAGMENTS_SHARE: f64 = 0.5;
+
 pub(crate) fn datagrams() -> Vec<Case> {
     vec![
         Case::of_module(
@@ -38,6 +47,12 @@ pub(crate) fn datagrams() -> Vec<Case> {
             "with a deadline longer than a lane is away, order holds",
             Run::Plain,
             patient,
+        ),
+        Case::of_module(
+            "deadline/fragments",
+            "while a lane is held, the other lane's datagrams do not wait for its fragments: a small memory for fragments is enough",
+            Run::Plain,
+            fragments_with_lane_held,
         ),
         Case::of_module(
             "deadline/shortest",
@@ -75,6 +90,34 @@ fn datagrams_with_lane_held(rig: &Rig) -> Result<Outcome> {
             checked => return outcome.judge(|_| checked),
         }
     }
+}
+
+/// Sends datagrams in fragments while a lane is held. A datagram whose fragments lie in batches of both lanes waits for it in the
+/// memory for fragments. The memory has room for few of them, and where it is full, the kernel takes no fragment any more.
+fn fragments_with_lane_held(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.load = plan.load.sized(FRAGMENTED_BYTES);
+    plan.load.count /= FRAGMENTED_PKTS;
+    plan.load.frames_per_s = plan.load.frames_per_s.map(|rate| rate * FRAGMENTS_SHARE);
+    let knobs = Knobs {
+        batch_pkts: 64,
+        ..Knobs::default()
+    };
+    rig.prepare(&plan, &knobs)?;
+    netns::within(topology::CONTAINER, || {
+        topology::sysctl("net/ipv4/ipfrag_low_thresh", FRAGMENT_MEMORY_BYTES)?;
+        topology::sysctl("net/ipv4/ipfrag_high_thresh", FRAGMENT_MEMORY_BYTES)
+    })?;
+    let outcome = Datagrams::measure(&plan, |live| {
+        let hog = Hog::start(cpu::LANES[0], HOLD)?;
+        let flowed = live.flow_for(HOLD * 8);
+        hog.stop()?;
+        flowed
+    })?;
+    outcome.judge(|outcome| {
+        outcome.require_whole()?;
+        rig.settle()
+    })
 }
 
 fn stream_with_lane_held(rig: &Rig) -> Result<Outcome> {
