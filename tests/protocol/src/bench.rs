@@ -96,6 +96,9 @@ pub struct Tuning {
     pub follows_reader: bool,
     /// True if a thread on a CPU of its own polls the NIC.
     pub threaded: bool,
+    /// True if an XDP program in the NIC's driver sends all packets to a CPU of their own (`cpumap`), where they are joined from Linux
+    /// 6.15 on.
+    pub redirected: bool,
 }
 
 impl Stack {
@@ -117,7 +120,9 @@ impl Stack {
             | Self::Busy { cpus, .. }
             | Self::Falcon { cpus, .. }
             | Self::HostPlus { cpus } => cpus,
-            Self::Tuned(tuning) => tuning.rps_cpus + usize::from(tuning.threaded),
+            Self::Tuned(tuning) => {
+                tuning.rps_cpus + usize::from(tuning.threaded) + usize::from(tuning.redirected)
+            }
             Self::Mflow { lanes, layout, .. } => match layout {
                 Layout::Lane => lanes,
                 Layout::LaneStage => 2 * lanes,

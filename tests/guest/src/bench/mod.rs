@@ -71,6 +71,7 @@ fn measure(case: &Case) -> Result<End> {
     mflow::unload()?;
     topology::up(Family::V4)?;
     let tasks = stack::Tasks::start(&case.stack);
+    stack::attach(&case.stack, device(&case.load))?;
     let end = match case.load {
         Load::Frames {
             flows,

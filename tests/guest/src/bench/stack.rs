@@ -18,6 +18,14 @@ use crate::mflow::{self, Knobs, Mode, FASTER_THAN_ANY_PPS};
 /// A controller that has looked so long at busy CPUs splits nothing.
 const SAMPLED: Duration = Duration::from_secs(2);
 
+/// Attaches a stack's programs to the device by which its packets come in, before its interrupts are where they stay.
+pub(super) fn attach(stack: &Stack, device: &'static str) -> Result<()> {
+    match *stack {
+        Stack::Tuned(tuning) => tuned::attach(tuning, device),
+        _ => Ok(()),
+    }
+}
+
 /// Sets a stack up; its packets come in on `device`.
 pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
     match *stack {

@@ -4,17 +4,40 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::Tuning;
 
 use crate::machine::interrupts::{poll_in_threads, polling_threads};
 use crate::machine::{command, cpu};
+use crate::network::bpf::{Xdp, XdpMode};
 
 const STEERING: &str = "/sys/class/net/vxlan0/queues/rx-0";
 const SOCKET_FLOWS: &str = "/proc/sys/net/core/rps_sock_flow_entries";
 /// The entries that the kernel's Documentation/networking/scaling.rst suggests.
 const FLOW_ENTRIES: usize = 32_768;
+
+/// The program that sends packets to another CPU, while it is attached.
+static REDIRECTION: Mutex<Option<Xdp>> = Mutex::new(None);
+
+/// Attaches the program of a tuning that has one; until [`prepare`] it lets all packets pass.
+pub(super) fn attach(tuning: Tuning, device: &str) -> Result<()> {
+    if tuning.redirected {
+        let program = Xdp::may_send_to_cpu(device, XdpMode::Native, own_cpu(tuning))?;
+        redirection().replace(program);
+    }
+    Ok(())
+}
+
+fn redirection() -> MutexGuard<'static, Option<Xdp>> {
+    REDIRECTION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the CPU behind those that steering chooses from.
+fn own_cpu(tuning: Tuning) -> usize {
+    cpu::BENCH_LANES[tuning.rps_cpus]
+}
 
 /// Sets packet steering on the VXLAN device to the first CPUs for lanes. With none it is off.
 pub(super) fn steer(cpus: usize) -> Result<()> {
@@ -27,16 +50,19 @@ pub(super) fn prepare(tuning: Tuning, device: &str) -> Result<()> {
     set(tuning, device, true)?;
     steer(tuning.rps_cpus)?;
     if tuning.threaded {
-        let own = cpu::BENCH_LANES[tuning.rps_cpus];
         for thread in polling_threads(device)? {
-            cpu::pin_thread(thread, own)?;
+            cpu::pin_thread(thread, own_cpu(tuning))?;
         }
+    }
+    if let Some(program) = &*redirection() {
+        program.send_to_cpu_now(own_cpu(tuning))?;
     }
     Ok(())
 }
 
 /// Takes the tuning back, so that nothing of it is measured with the next stack.
 pub(super) fn remove(tuning: Tuning, device: &str) -> Result<()> {
+    redirection().take();
     steer(0)?;
     set(tuning, device, false)
 }

@@ -138,7 +138,7 @@ pub(crate) fn count_runs(on: bool) -> Result<()> {
 pub(crate) struct Xdp {
     program: OwnedFd,
     _link: OwnedFd,
-    _map: Option<OwnedFd>,
+    map: Option<OwnedFd>,
 }
 
 /// The place where an XDP program runs; the values are flags from `linux/if_link.h`.
@@ -188,26 +188,42 @@ impl Xdp {
 
     /// Attaches a program that sends every packet to a thread on another CPU, from where it goes on.
     pub(crate) fn send_to_cpu(device: &str, cpu: usize) -> Result<Self> {
+        let program = Self::may_send_to_cpu(device, XdpMode::Generic, cpu)?;
+        program.send_to_cpu_now(cpu)?;
+        Ok(program)
+    }
+
+    /// Attaches a program that lets every packet pass until it is told to send them to this CPU ([`Self::send_to_cpu_now`]).
+    pub(crate) fn may_send_to_cpu(device: &str, mode: XdpMode, cpu: usize) -> Result<Self> {
         // CAST: one of a few.
-        let (cpu, pkts) = (cpu as u32, CPU_QUEUE_PKTS);
+        let cpu = cpu as u32;
         let map = create(MAP_CREATE, &mut [pair(CPUMAP, 4), pair(4, cpu + 1)])
             .context("this kernel has no map of CPUs")?;
-        let mut entry = [
-            pair(number(&map), 0),
-            address(&raw const cpu),
-            address(&raw const pkts),
-            0,
-        ];
-        call(MAP_UPDATE, &mut entry).context("cannot put a CPU into a map")?;
         let code = [
             pair(0x1118, number(&map)), // r1 = the map, in two parts
             0,
             pair(0x02b7, cpu), // r2 = cpu
-            0x03b7,            // r3 = 0
+            pair(0x03b7, 2),   // r3 = XDP_PASS, for a CPU that is not in the map
             pair(0x85, 51),    // r0 = bpf_redirect_map(r1, r2, r3)
             0x95,              // exit
         ];
-        Self::attach_program(device, XdpMode::Generic, &code, Some(map))
+        Self::attach_program(device, mode, &code, Some(map))
+    }
+
+    /// Makes such a program send packets from now on.
+    pub(crate) fn send_to_cpu_now(&self, cpu: usize) -> Result<()> {
+        let map = self.map.as_ref().context("the program has no map")?;
+        // CAST: one of a few.
+        let (cpu, pkts) = (cpu as u32, CPU_QUEUE_PKTS);
+        let mut entry = [
+            pair(number(map), 0),
+            address(&raw const cpu),
+            address(&raw const pkts),
+            0,
+        ];
+        call(MAP_UPDATE, &mut entry)
+            .context("cannot put a CPU into a map")
+            .map(drop)
     }
 
     /// Attaches a program that may send packets of a device's first queue to this socket (AF_XDP): the number of a map is what its code
@@ -247,7 +263,7 @@ impl Xdp {
         Ok(Self {
             program,
             _link: link,
-            _map: map,
+            map,
         })
     }
 

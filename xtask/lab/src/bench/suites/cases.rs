@@ -263,6 +263,10 @@ fn with_tuned_linux(mut case: Case) -> Case {
         threaded: true,
         ..none
     };
+    let redirected = Tuning {
+        redirected: true,
+        ..none
+    };
     let together = Tuning {
         lists,
         aggregates,
@@ -274,6 +278,7 @@ fn with_tuned_linux(mut case: Case) -> Case {
             (name, aggregation),
             ("rfs", follows_reader),
             ("threaded", threaded),
+            ("cpumap", redirected),
             ("tuned", together),
         ]
         .map(|(name, tuning)| mode(name, Stack::Tuned(tuning))),
