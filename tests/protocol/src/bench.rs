@@ -288,8 +288,8 @@ pub enum Load {
         clients: u16,
         /// Bytes per message.
         bytes: usize,
-        /// Messages of each client per second; none: as fast as it can.
-        rate_msgs_per_s: Option<u32>,
+        /// The time at which each client sends its next one.
+        pace: Pace,
     },
     /// A server that people run in containers, and a load generator for it in the guest, TCP.
     Requests {
@@ -325,6 +325,23 @@ pub enum Transport {
     Udp,
     /// A stream.
     Tcp,
+}
+
+/// The time at which a client of `sockperf` sends its next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Pace {
+    /// At once; a few messages are answered.
+    FlatOut,
+    /// So that as many are sent in each second.
+    Rate {
+        /// Messages per second.
+        msgs_per_s: u32,
+        /// True if each message is answered, false if a few are.
+        all_answered: bool,
+    },
+    /// When the one before has been answered.
+    PingPong,
 }
 
 /// A server program of the distribution.
@@ -419,6 +436,8 @@ pub struct Window {
     pub lost: u64,
     /// Datagrams that arrived after one of their flow that was sent later.
     pub reordered: u64,
+    /// Packets of the stack that came to the container: fewer than on the wire where it has joined some. `None` without an overlay.
+    pub stack_packets: Option<u64>,
     /// Its length on the guest's clock.
     pub seconds: f64,
     /// The part of it in which a CPU had nothing to do, by CPU.

@@ -15,6 +15,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 
 use crate::paths;
 use row::{compare, Row};
+pub use text::awaited;
 pub(crate) use text::document;
 
 /// The folder of the rows, and of the templates of the document.

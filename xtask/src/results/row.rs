@@ -13,7 +13,7 @@ use super::origin::Origin;
 /// A mode of a case, and its cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// `quick` or `paper`.
+    /// `quick`, `paper` or `builders`.
     pub suite: String,
     /// The name of the case, such as `udp-16`, across whose modes rows are compared; overhead cases start with `overhead`.
     pub case: String,
@@ -50,6 +50,10 @@ pub struct Row {
     /// With mflow: packets that reached the merge before their turn in the window of the median, and waited there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<u64>,
+    /// Packets in the window of the median that the stack had made a part of another one when it came to the container: all of those
+    /// but the last had to wait. `None`: not recorded, or no overlay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<u64>,
     /// `None`: this mode does not exist yet, see `note`.
     pub insn_per_packet: Option<Instructions>,
     /// The instructions of the busiest core per request, where the load is made of requests.
@@ -99,6 +103,9 @@ pub struct Instructions {
     /// Of all cores that receive; the sender's are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<f64>,
+    /// Of the cores between the driver and the socket, the application's left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_socket: Option<f64>,
     /// Each core that has a part in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_cpu: Vec<Core>,
@@ -173,6 +180,13 @@ impl Row {
     /// Returns the primary figure, if there is one.
     pub fn busiest(&self) -> Option<f64> {
         self.insn_per_packet.as_ref().map(|insn| insn.busiest)
+    }
+
+    /// Returns how many of 1000 packets these are.
+    pub fn per_1000(&self, pkts: Option<u64>) -> Option<f64> {
+        // CAST: far from where f64 loses digits.
+        let part = pkts? as f64 / self.packets as f64;
+        Some(part * 1e3).filter(|_| self.packets > 0)
     }
 
     /// Returns its case, behind the kernel and the NIC where they are not the usual ones: `udp-16`, `mlx5:udp-16`.

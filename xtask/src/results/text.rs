@@ -3,7 +3,7 @@
 //! The document of the results: templates in whose references figures are put.
 //!
 //! A row is named as in `{mlx5:udp-16/mflow 2}`, which becomes the instructions on its busiest core. The forms of a reference are
-//! in [`Filling::figure`]. Below each table it is said of which commits its rows are, and what is to be known of them.
+//! in [`Filling::figure`]. What stands between the lines `{with ROW}` and `{end}` is left out as long as there is no such row. Below each table it is said of which commits its rows are, and what is to be known of them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,13 +34,30 @@ pub(crate) fn document(project: &Path) -> Result<String> {
     let mut filling = Filling::of(&rows);
     let mut text = HEAD.to_owned();
     for name in TEMPLATES {
-        let path = project.join(FOLDER).join(name).with_extension("md");
-        let template = fs::read_to_string(&path);
-        let template = template.with_context(|| format!("cannot read {}", path.display()))?;
-        let filled = filling.fill(&template);
-        text += &filled.with_context(|| format!("in {}", path.display()))?;
+        let filled = filling.fill(&template(project, name)?);
+        text += &filled.with_context(|| format!("in {FOLDER}/{name}.md"))?;
     }
     Ok(text.trim_end().to_owned() + "\n")
+}
+
+/// Returns the names of the rows for which parts of the document wait.
+pub fn awaited(project: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for name in TEMPLATES {
+        let text = template(project, name)?;
+        names.extend(text.lines().filter_map(awaited_by).map(str::to_owned));
+    }
+    Ok(names)
+}
+
+/// Returns the name of the row for which the part waits that a line begins, if it begins one.
+fn awaited_by(line: &str) -> Option<&str> {
+    line.strip_prefix("{with ")?.strip_suffix('}')
+}
+
+fn template(project: &Path, name: &str) -> Result<String> {
+    let path = project.join(FOLDER).join(name).with_extension("md");
+    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 impl<'a> Filling<'a> {
@@ -54,7 +71,19 @@ impl<'a> Filling<'a> {
 
     fn fill(&mut self, template: &str) -> Result<String> {
         let mut text = String::new();
+        let mut is_shown = true;
         for line in template.lines() {
+            if let Some(name) = awaited_by(line) {
+                is_shown = self.rows.iter().any(|row| row.name() == name);
+                continue;
+            }
+            if line == "{end}" {
+                is_shown = true;
+                continue;
+            }
+            if !is_shown {
+                continue;
+            }
             let is_table = line.starts_with('|') || line.starts_with("{functions ");
             if !is_table {
                 text += &self.remarks();
@@ -93,6 +122,29 @@ impl<'a> Filling<'a> {
                 let times = speedup.map_or(String::new(), |times| format!(" ({times:.2}x)"));
                 whole(self.busiest(name)?) + &times
             }
+            // The work between the driver and the socket, and how many times less that is than vanilla's.
+            "path" => {
+                let row = self.compared(name)?;
+                let ours = to_socket(row);
+                let ours = ours.with_context(|| format!("{name} has no figure to the socket"))?;
+                let base = self.rows.iter().find(|base| base.is_base_of(row));
+                let times = base.and_then(to_socket).map(|base| base / ours);
+                let times = times.map_or(String::new(), |times| format!(" ({times:.2}x)"));
+                whole(ours) + &times
+            }
+            // Of 1000 packets those that became a part of the one behind them, and those that waited at the merge.
+            "joined" | "early" => {
+                let row = self.row(name)?;
+                let pkts = if form == "joined" {
+                    row.joined
+                } else {
+                    row.early
+                };
+                let part = row.per_1000(pkts);
+                part.map_or("-".to_owned(), |part| format!("{part:.1}"))
+            }
+            // The knob `build` at `auto` beside the better of its other values.
+            "auto" => self.auto(name)?,
             // That as a bar.
             "bar" => {
                 let speedup = self.compared(name)?.speedup_vs_vanilla;
@@ -104,6 +156,24 @@ impl<'a> Filling<'a> {
             "all" => times(self.compared(name)?.total_vs_vanilla),
             _ => whole(self.busiest(reference)?),
         })
+    }
+
+    /// Returns the figure of a case and a number of lanes where either core may build packets, and how many times as much that is as
+    /// where the better one builds all.
+    fn auto(&mut self, name: &str) -> Result<String> {
+        let (case, lanes) = name.rsplit_once(' ').context("no number of lanes")?;
+        let auto = self.busiest(&format!("{case}/mflow {lanes}"))?;
+        let nic = self.busiest(&format!("{case}/mflow-nic {lanes}"))?;
+        let lane = self.busiest(&format!("{case}/mflow-lane {lanes}"))?;
+        let (better, builder) = match nic < lane {
+            true => (nic, "nic"),
+            false => (lane, "lane"),
+        };
+        let (times, better) = (auto / better, whole(better));
+        Ok(format!(
+            "{} ({times:.2} of `{builder}`, {better})",
+            whole(auto)
+        ))
     }
 
     fn busiest(&mut self, name: &str) -> Result<f64> {
@@ -264,6 +334,10 @@ fn commit(row: &Row) -> &str {
         .map_or("an unknown commit", |origin| &origin.commit)
 }
 
+fn to_socket(row: &Row) -> Option<f64> {
+    row.insn_per_packet.as_ref()?.to_socket
+}
+
 fn whole(value: f64) -> String {
     format!("{value:.0}")
 }
@@ -329,6 +403,51 @@ mod tests {
         assert_eq!(filled(both), "3000 2.50\n\n");
         assert!(filled("{udp-16/mflow 3}").contains("has no row udp-16/mflow 3;"));
         assert!(filled("{udp-16/rps").contains("a { without"));
+    }
+
+    #[test]
+    fn a_part_waits_for_its_row() {
+        let part = |row: &str| filled(&format!("a\n{{with {row}}}\n{{{row}}}\n{{end}}\nb"));
+        assert_eq!(part("udp-16/mflow 2"), "a\n2000\nb\n\n");
+        assert_eq!(part("udp-16/mflow 3"), "a\nb\n\n");
+        let awaited = awaited_by("{with udp-16/mflow 3}");
+        assert_eq!(awaited, Some("udp-16/mflow 3"));
+        assert_eq!(awaited_by("{udp-16/mflow 2}"), None);
+    }
+
+    #[test]
+    fn the_path_is_compared_and_waiting_packets_are_of_a_thousand() {
+        let mut rows = rows();
+        for (row, to_socket) in rows.iter_mut().zip([6000.0, 5000.0]) {
+            let insn = row.insn_per_packet.as_mut().expect("measured");
+            insn.to_socket = Some(to_socket);
+            (row.packets, row.joined) = (4_000, Some(10));
+        }
+        let filled = |template: &str| {
+            let text = Filling::of(&rows).fill(template);
+            text.unwrap_or_else(|error| error.to_string())
+        };
+        assert_eq!(filled("{path udp-16/mflow 2}"), "5000 (1.20x)\n\n");
+        assert_eq!(filled("{path udp-16/vanilla}"), "6000 (1.00x)\n\n");
+        assert!(filled("{path udp-16/rps}").contains("no figure to the socket"));
+        let waited = "{joined udp-16/mflow 2} {early udp-16/mflow 2}";
+        assert_eq!(filled(waited), "2.5 -\n\n");
+    }
+
+    #[test]
+    fn auto_is_compared_with_the_better_builder() {
+        let mut rows = vec![
+            row("udp-16", "mflow", 2200.0, "aaaaaa1"),
+            row("udp-16", "mflow-nic", 2000.0, "aaaaaa1"),
+            row("udp-16", "mflow-lane", 2500.0, "aaaaaa1"),
+        ];
+        let filled = |rows: &mut [Row]| {
+            rows.iter_mut().for_each(|row| row.lanes = 4);
+            Filling::of(rows).fill("{auto udp-16 4}").expect("filled")
+        };
+        assert_eq!(filled(&mut rows), "2200 (1.10 of `nic`, 2000)\n\n");
+        rows[2] = row("udp-16", "mflow-lane", 1100.0, "aaaaaa1");
+        assert_eq!(filled(&mut rows), "2200 (2.00 of `lane`, 1100)\n\n");
     }
 
     #[test]

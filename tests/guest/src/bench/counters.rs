@@ -19,8 +19,7 @@ pub(super) fn stream(delivered: impl Fn() -> Result<u64>) -> Result<Counts> {
         delivered: delivered()?,
         packets: nic_packets()?,
         lost: proc_net::counter(Some(CLIENT), "Tcp", "RetransSegs")?,
-        reordered: 0,
-        arrived: None,
+        ..Counts::default()
     })
 }
 
@@ -32,7 +31,6 @@ pub(super) fn datagrams(namespace: Option<&str>, packets_per_datagram: u64) -> R
         packets: delivered * packets_per_datagram,
         lost: proc_net::counter(namespace, "Udp", "InErrors")? + Softnet::read()?.dropped,
         // Only the clients number their messages.
-        reordered: 0,
-        arrived: None,
+        ..Counts::default()
     })
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sockperf` clients that send as fast as they can, or at a fixed rate, and measure how long a message takes under that load.
+//! `sockperf` clients that send as fast as they can, at a fixed rate, or when they have an answer, and measure how long a message takes.
 
 use std::thread;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{Case, End, Latency, Transport, PORT};
+use mflow_protocol::bench::{Case, End, Latency, Pace, Transport, PORT};
 
 use super::{app_endpoint, counters, seconds, stack, window, AppEndpoint, SETTLE};
 use crate::machine::command::{self, Program};
@@ -27,8 +27,34 @@ pub(super) struct Messages {
     pub(super) transport: Transport,
     pub(super) clients: u16,
     pub(super) bytes: usize,
-    /// The rate of each client; none: as fast as it can.
-    pub(super) rate_msgs_per_s: Option<u32>,
+    pub(super) pace: Pace,
+}
+
+impl Messages {
+    /// Returns the client's mode and its options for the pace.
+    fn mode(&self) -> String {
+        let (rate, every) = match (self.pace, self.transport) {
+            // Its options are the defaults: no rate, and all is answered.
+            (Pace::PingPong, _) => return "ping-pong".to_owned(),
+            (Pace::FlatOut, Transport::Udp) => ("max".to_owned(), REPLY_EVERY_UDP),
+            (Pace::FlatOut, Transport::Tcp) => ("max".to_owned(), REPLY_EVERY_TCP),
+            (
+                Pace::Rate {
+                    msgs_per_s,
+                    all_answered,
+                },
+                _,
+            ) => {
+                let every = if all_answered {
+                    1
+                } else {
+                    REPLY_EVERY_AT_A_RATE
+                };
+                (msgs_per_s.to_string(), every)
+            }
+        };
+        format!("under-load --mps {rate} --reply-every {every}")
+    }
 }
 
 pub(super) fn measure(case: &Case, messages: Messages) -> Result<End> {
@@ -36,9 +62,9 @@ pub(super) fn measure(case: &Case, messages: Messages) -> Result<End> {
         transport,
         clients,
         bytes,
-        rate_msgs_per_s,
+        ..
     } = messages;
-    let rate = rate_msgs_per_s.map_or("max".to_owned(), |rate| rate.to_string());
+    let mode = messages.mode();
     stack::prepare(&case.stack, "eth0")?;
     let AppEndpoint {
         namespace,
@@ -71,11 +97,6 @@ pub(super) fn measure(case: &Case, messages: Messages) -> Result<End> {
         }
     })?;
     let start = counts()?.packets;
-    let every = match (transport, rate_msgs_per_s) {
-        (Transport::Udp, None) => REPLY_EVERY_UDP,
-        (Transport::Tcp, None) => REPLY_EVERY_TCP,
-        (_, Some(_)) => REPLY_EVERY_AT_A_RATE,
-    };
     let mut programs = Vec::new();
     for sender in cpu::SENDERS.into_iter().cycle().take(usize::from(clients)) {
         // An answer must not wait until the sending thread gives up its CPU.
@@ -83,8 +104,8 @@ pub(super) fn measure(case: &Case, messages: Messages) -> Result<End> {
             Some(CLIENT),
             sender,
             &format!(
-                "sockperf under-load {tcp} -i {address} -p {PORT} -m {bytes} -t {} --mps {rate} --reply-every {every} \
-                 --no-rdtsc --sender-affinity {sender} --receiver-affinity {}",
+                "sockperf {mode} {tcp} -i {address} -p {PORT} -m {bytes} -t {} --no-rdtsc --sender-affinity {sender} \
+                 --receiver-affinity {}",
                 seconds(case),
                 cpu::CLIENT_NIC
             ),

@@ -85,13 +85,13 @@ fn measure(case: &Case) -> Result<End> {
             transport,
             clients,
             bytes,
-            rate_msgs_per_s,
+            pace,
         } => {
             let load = latency::Messages {
                 transport,
                 clients,
                 bytes,
-                rate_msgs_per_s,
+                pace,
             };
             latency::measure(case, load)
         }

@@ -106,7 +106,7 @@ impl Sink {
             packets: delivered,
             lost: read(&self.shared.reached).saturating_sub(delivered),
             reordered: read(&self.shared.reordered),
-            arrived: None,
+            ..Counts::default()
         }
     }
 

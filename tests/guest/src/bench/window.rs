@@ -18,6 +18,7 @@ use mflow_protocol::mark::Mark;
 
 use super::events;
 use crate::mflow::{self, Stats};
+use crate::network::topology;
 use crate::verdict;
 
 /// Packets more or less that make no difference: those of one poll, after which the NIC's counter moves.
@@ -27,6 +28,9 @@ const BALANCE_MAX: Duration = Duration::from_millis(300);
 const BALANCE_STEP: Duration = Duration::from_micros(300);
 /// The most times that the begin of a window is marked.
 const BEGINS_MAX: usize = 50;
+
+/// The container's link.
+const VETH: &str = "veth0";
 
 /// Columns of a CPU's line in `/proc/stat` after its name: time doing nothing, and that waiting for a disk.
 const IDLE: [usize; 2] = [3, 4];
@@ -42,6 +46,8 @@ pub(super) struct Counts {
     pub(super) reordered: u64,
     /// Packets that the NIC has received, where they are not the same as those delivered.
     pub(super) arrived: Option<u64>,
+    /// Packets of the stack that have come to the container; [`measure`] counts them.
+    pub(super) stack_packets: Option<u64>,
 }
 
 impl Counts {
@@ -58,13 +64,20 @@ impl Counts {
 
 pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Result<()> {
     symbols()?;
+    let counts = || -> Result<Counts> {
+        let stack_packets = case.stack.has_overlay().then(|| topology::sent_pkts(VETH));
+        Ok(Counts {
+            stack_packets: stack_packets.transpose()?,
+            ..counts()?
+        })
+    };
     for _ in 0..case.windows {
         let stats = Stats::read_if_loaded()?;
         let times = idle_times()?;
         let interrupted = events::read()?;
-        let (before, begin) = begin(&counts)?;
+        let (before, begin) = begin(counts)?;
         thread::sleep(Duration::from_millis(case.window_ms));
-        let after = balanced(&before, &counts)?;
+        let after = balanced(&before, counts)?;
         Mark::End.set();
         let seconds = begin.elapsed().as_secs_f64();
         let idle = idle_times()?
@@ -86,6 +99,10 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
             packets: after.packets - before.packets,
             lost: after.lost.saturating_sub(before.lost),
             reordered: after.reordered - before.reordered,
+            stack_packets: after
+                .stack_packets
+                .zip(before.stack_packets)
+                .map(|(after, before)| after - before),
             seconds,
             idle,
             events,

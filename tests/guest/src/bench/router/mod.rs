@@ -101,8 +101,8 @@ impl Passed {
             delivered: self.left_pkts,
             packets: self.left_pkts,
             lost: self.lost_pkts(),
-            reordered: 0,
             arrived: Some(self.arrived_pkts),
+            ..window::Counts::default()
         }
     }
 

@@ -16,6 +16,8 @@ use xtask::results::row::{Core, Events, Function, Instructions, Latency, Row};
 const TOP: usize = 400;
 /// A core with more idle time than this could have carried more.
 const SATURATED_IDLE: f64 = 0.03;
+/// The role of the application's core.
+const APPLICATION: &str = "app";
 /// Bytes of the datagrams that a router forwards.
 const FORWARDED_BYTES: usize = 16;
 
@@ -59,6 +61,8 @@ pub(crate) fn row(
         _ => (0, 0),
     };
     let by_cpu = cores(&order.stack, middle);
+    let before_socket = by_cpu.iter().filter(|core| core.role != APPLICATION);
+    let to_socket = before_socket.map(|core| core.insn_per_packet).sum();
     let idle_of_busiest = by_cpu
         .iter()
         .max_by(|one, other| one.insn_per_packet.total_cmp(&other.insn_per_packet))
@@ -82,11 +86,15 @@ pub(crate) fn row(
             .get("early_pkts")
             .filter(|_| lanes > 0)
             .and_then(|&count| u64::try_from(count).ok()),
+        joined: window
+            .stack_packets
+            .map(|count| window.packets.saturating_sub(count)),
         insn_per_packet: Some(Instructions {
             busiest: median,
             min: Some(min),
             max: Some(max),
             total: Some(receiving().map(|cpu| cost(middle, cpu)).sum()),
+            to_socket: Some(to_socket),
             by_cpu,
             ..Instructions::default()
         }),
@@ -183,7 +191,7 @@ fn cores(stack: &Stack, measured: &Measured) -> Vec<Core> {
     let lanes = &cpus::BENCH_LANES[..stack.cpus()];
     let mut cores = vec![core("nic", cpus::NIC, measured)];
     cores.extend(lanes.iter().map(|&cpu| core("lane", cpu, measured)));
-    cores.push(core("app", cpus::READER, measured));
+    cores.push(core(APPLICATION, cpus::READER, measured));
     cores
 }
 

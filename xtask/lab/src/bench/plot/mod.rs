@@ -56,7 +56,7 @@ fn pictures(figure: &Figure<'_>) -> Result<Vec<Picture>> {
     // These are about something else.
     if !matches!(
         figure.kind,
-        Kind::Overhead | Kind::Latency | Kind::Rates | Kind::Hike
+        Kind::Overhead | Kind::Latency | Kind::Rates | Kind::Answers | Kind::Hike
     ) {
         pictures.extend(speedup::draw(figure)?);
     }

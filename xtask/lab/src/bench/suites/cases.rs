@@ -3,7 +3,7 @@
 //! The cases of the benchmark: each is measured with every stack that a user could pick instead.
 
 use mflow_protocol::bench::{
-    Build, Falcon, Front, Layout, Load, Reading, Scaling, Server, Stack, Transport, Tuning,
+    Build, Falcon, Front, Layout, Load, Pace, Reading, Scaling, Server, Stack, Transport, Tuning,
     LOAD_THRESHOLD_PCT,
 };
 
@@ -135,7 +135,7 @@ fn falcon(name: &'static str, cpus: usize, mode: Falcon) -> Mode {
     self::mode(name, Stack::Falcon { cpus, mode })
 }
 
-fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
+pub(super) fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
     built("mflow", lanes, batch_pkts, Build::Auto)
 }
 
@@ -299,7 +299,7 @@ fn stacks(lanes: &[usize]) -> Vec<Mode> {
     modes
 }
 
-fn case(name: impl Into<String>, load: Load, modes: Vec<Mode>) -> Case {
+pub(super) fn case(name: impl Into<String>, load: Load, modes: Vec<Mode>) -> Case {
     Case {
         name: name.into(),
         load,
@@ -369,25 +369,31 @@ fn latency(name: impl Into<String>, transport: Transport, clients: u16, bytes: u
         transport,
         clients,
         bytes,
-        rate_msgs_per_s: None,
+        pace: Pace::FlatOut,
     };
     case(name, load, stacks(&[2]))
 }
 
 /// Returns a case of one client that sends at a fixed rate: what cores do, and how often they are interrupted, for the same work.
-fn rate(transport: Transport, bytes: usize, rate_msgs_per_s: u32) -> Case {
-    let name = match transport {
-        Transport::Udp => "udp",
-        Transport::Tcp => "tcp",
-    };
+fn rate(transport: Transport, bytes: usize, msgs_per_s: u32) -> Case {
     let load = Load::Sockperf {
         transport,
         clients: 1,
         bytes,
-        rate_msgs_per_s: Some(rate_msgs_per_s),
+        pace: Pace::Rate {
+            msgs_per_s,
+            all_answered: false,
+        },
     };
-    let name = format!("rate-{name}-{bytes}-{rate_msgs_per_s}");
+    let name = format!("rate-{}-{bytes}-{msgs_per_s}", name_of(transport));
     case(name, load, stacks(&[2]))
+}
+
+pub(super) fn name_of(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Udp => "udp",
+        Transport::Tcp => "tcp",
+    }
 }
 
 fn udp_flows(flows: u16, bytes: usize) -> Case {
@@ -443,7 +449,7 @@ fn overhead() -> Case {
     }
 }
 
-/// Returns the cases of a suite without those of HIKE.
+/// Returns the cases of a suite without those that have a file of their own.
 pub(super) fn all(suite: Suite) -> Vec<Case> {
     match suite {
         Suite::Quick => vec![

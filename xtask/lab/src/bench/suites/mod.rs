@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The cases: ours, those of HIKE, and what the papers state about them.
+//! The cases: ours, those of requests that are answered and of HIKE, and what the papers state about them.
 
+mod answer_cases;
 pub(crate) mod cases;
 pub(crate) mod hike_cases;
 pub(crate) mod kind;
@@ -14,6 +15,7 @@ use cases::{Case, Suite};
 pub(crate) fn all(suite: Suite) -> Vec<Case> {
     let mut cases = cases::all(suite);
     if suite == Suite::Paper {
+        cases.extend(answer_cases::all());
         cases.extend(hike_cases::all());
     }
     cases

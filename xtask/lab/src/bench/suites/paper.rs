@@ -133,7 +133,7 @@ pub(crate) fn remarks(kind: Kind) -> &'static [&'static str] {
             "HIKE Fig. 8: from 1 to 4 SIDs, an ingress (ENC+MON+FW) goes from 2.4 to 2.1 million packets per second, a waypoint (MON+FW) \
              from 3.5 to 2.9.",
         ],
-        Kind::Overhead | Kind::Other => &[],
+        Kind::Answers | Kind::Overhead | Kind::Other => &[],
         // MFLOW section V-B, FALCON section 6.2.
         Kind::Applications => &[
             "FALCON Fig. 17 (web serving, 200 users): up to 300 % more operations, response times up to 63 % lower.",

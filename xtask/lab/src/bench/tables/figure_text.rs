@@ -22,6 +22,11 @@ const NOT_SATURATED: &str = "saturated NO: the busiest core had time to spare. S
 const EARLY: &str = "early/1000: of 1000 packets, those that reached the merge before their turn and waited there; reordered: \
                      those that reached the application out of order.";
 
+/// The meaning of the columns of requests that are answered.
+const ANSWERS: &str = "to socket: what the cores of NIC and lanes do together, from the driver to the socket; joined/1000: of 1000 \
+                       packets, those that the stack had made a part of the packet behind them; early/1000: those that waited for \
+                       their turn at the merge.";
+
 /// The knob of the module that a benchmark sets to another value than a user would.
 const DEADLINE: &str = "mflow is measured with merge_timeout_us at its most, 1 s: an emulated lane may be away for tens of \
                         milliseconds, which a real one is not. A lane that is away shows in latency, not in instructions.";
@@ -103,6 +108,9 @@ fn primary(figure: &Figure<'_>) -> Grid {
     grid.right(["busiest", "min..max"].iter().chain(ratios).copied());
     grid.right(["total", "spread", "saturated", "lost", "reordered"]);
     grid.right(order.then_some("early/1000"));
+    let answers = figure.kind == Kind::Answers;
+    let of_answers = ["to socket", "joined/1000", "early/1000"];
+    grid.right(of_answers.into_iter().filter(|_| answers));
     for case in &figure.cases {
         let without = ["compiled-out", "off"];
         let without = without.iter().find_map(|mode| {
@@ -137,12 +145,12 @@ fn primary(figure: &Figure<'_>) -> Grid {
             }));
             cells.push(or_dash(insn, |_| row.lost.to_string()));
             cells.push(or_dash(insn, |_| row.reordered.to_string()));
-            if order {
-                let early = row.early.filter(|_| row.packets > 0);
-                // CAST: far from where f64 loses digits.
-                cells.push(or_dash(early, |count| {
-                    whole(count as f64 / row.packets as f64 * 1000.0)
-                }));
+            if answers {
+                cells.push(or_dash(insn.and_then(|insn| insn.to_socket), whole));
+                cells.push(or_dash(row.per_1000(row.joined), whole));
+            }
+            if order || answers {
+                cells.push(or_dash(row.per_1000(row.early), whole));
             }
             grid.row(cells);
         }
@@ -240,6 +248,7 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
                 .to_owned(),
         ),
         Kind::Order => lines.push(EARLY.to_owned()),
+        Kind::Answers => lines.push(ANSWERS.to_owned()),
         Kind::Hike => lines.extend(HIKE.map(str::to_owned)),
         _ => lines.push(
             "speed-up: how many times less the busiest core does than vanilla's in the same case."

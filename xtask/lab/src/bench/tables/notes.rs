@@ -2,7 +2,7 @@
 
 //! Remarks on rows that a reader has to know.
 
-use mflow_protocol::bench::{self as protocol, Load, Server, Stack, Transport};
+use mflow_protocol::bench::{self as protocol, Load, Pace, Server, Stack, Transport};
 
 /// A row with a larger spread of the primary figure has to say why.
 pub(crate) const SPREAD_MAX: f64 = 0.05;
@@ -65,14 +65,24 @@ pub(crate) fn of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<
         case.load,
         Load::Frames { .. } | Load::Forwarded { .. } | Load::Stream { .. }
     );
-    let at_a_rate = matches!(
-        case.load,
-        Load::Sockperf {
-            rate_msgs_per_s: Some(_),
-            ..
-        }
+    let pace = match case.load {
+        Load::Sockperf { pace, .. } => pace,
+        _ => Pace::FlatOut,
+    };
+    let is_answered = matches!(
+        pace,
+        Pace::PingPong
+            | Pace::Rate {
+                all_answered: true,
+                ..
+            }
     );
-    if at_a_rate {
+    if is_answered {
+        notes.push(
+            "few packets are on their way, so each wakes the cores that carry it: what counts is what the cores between driver and \
+             socket do together, and how many packets wait for others",
+        );
+    } else if pace != Pace::FlatOut {
         notes.push(
             "the client sends at a fixed rate, which no stack is overloaded by: what counts is what all cores do together, and how \
              often they are interrupted; queued_spin_lock_slowpath is a core that waits for one that the host does not run",
@@ -171,7 +181,7 @@ mod tests {
             transport: Transport::Udp,
             clients: 3,
             bytes: 16,
-            rate_msgs_per_s: None,
+            pace: Pace::FlatOut,
         });
         let hop = |case: &protocol::Case| {
             of(case, 0.0, true).is_some_and(|note| note.contains("every hop"))
@@ -197,7 +207,10 @@ mod tests {
             transport: Transport::Udp,
             clients: 1,
             bytes: 16,
-            rate_msgs_per_s: Some(1_000),
+            pace: Pace::Rate {
+                msgs_per_s: 1_000,
+                all_answered: false,
+            },
         });
         let note = of(&case, 0.0, false).expect("something to say");
         assert!(note.contains("at a fixed rate") && !note.contains("are the limit"));
