@@ -49,7 +49,7 @@ pub(crate) struct Options {
     /// `own` is the one that apt offers here [default if given without a name]
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, default_missing_value = "own", value_parser = PossibleValuesParser::new(distribution::names()))]
     distribution: Option<String>,
-    /// Windows per case and mode; 3 in the suite quick, 5 in paper if not given
+    /// Windows per case and mode; 3 in the suite quick, 5 in the others if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     windows: Option<u32>,
     /// Length of a window in milliseconds
@@ -144,7 +144,7 @@ impl Options {
     fn origin(&self) -> Result<Origin> {
         let nic = self.hardware.nic.name();
         let given = [
-            (self.suite == Suite::Paper).then(|| "suite paper".to_owned()),
+            (self.suite != Suite::Quick).then(|| format!("suite {}", self.suite.name())),
             self.distribution
                 .as_ref()
                 .map(|name| format!("distribution {name}")),
@@ -210,7 +210,9 @@ fn check_folder(path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use std::collections::BTreeSet;
+
+    use clap::{Parser as _, ValueEnum as _};
 
     use super::*;
 
@@ -218,6 +220,16 @@ mod tests {
     struct Line {
         #[command(flatten)]
         options: Options,
+    }
+
+    /// Returns the names of all rows of all suites.
+    fn names() -> BTreeSet<String> {
+        let suites = Suite::value_variants().iter();
+        let cases: Vec<_> = suites.flat_map(|&suite| suites::all(suite)).collect();
+        let rows = cases
+            .iter()
+            .flat_map(|case| case.modes.iter().map(|mode| mode.name_in(case)));
+        rows.collect()
     }
 
     #[test]
@@ -236,16 +248,21 @@ mod tests {
 
     #[test]
     fn rows_that_are_kept_can_be_measured_again() {
-        let cases = suites::all(Suite::Paper);
+        let known = names();
         for row in results::read(xtask::paths::project()).expect("rows") {
-            let case = cases.iter().find(|case| case.name == row.case);
-            let case = case.unwrap_or_else(|| panic!("no case for {}", row.name()));
             let name = format!("{}/{}", row.case, row.stack());
-            let mut modes = case.modes.iter();
-            assert!(
-                modes.any(|mode| mode.name_in(case) == name),
-                "no mode {name}"
-            );
+            assert!(known.contains(&name), "no case and mode {name}");
+        }
+    }
+
+    #[test]
+    fn rows_that_the_document_waits_for_can_be_measured() {
+        let known = names();
+        let awaited = results::awaited(xtask::paths::project()).expect("templates");
+        assert!(!awaited.is_empty());
+        for name in awaited {
+            let (_, plain) = name.rsplit_once(':').unwrap_or(("", &name));
+            assert!(known.contains(plain), "no case and mode {name}");
         }
     }
 

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{bail, Result};
+use clap::ValueEnum as _;
 use mflow_protocol::bench as protocol;
 
 use super::session::{Boots, Death, Outcome, Session};
@@ -203,8 +204,14 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     if rows.is_empty() {
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         let filter = options.case.as_deref().unwrap_or_default();
-        if options.suite == Suite::Quick && matches(&suites::all(Suite::Paper), filter) {
-            bail!("no case of this suite matches {filter:?}; try: --suite paper");
+        let mut others = Suite::value_variants().iter();
+        if let Some(other) =
+            others.find(|&&other| other != options.suite && matches(&suites::all(other), filter))
+        {
+            bail!(
+                "no case of this suite matches {filter:?}; try: --suite {}",
+                other.name()
+            );
         }
         bail!(
             "no case matches {filter:?}; the cases of this suite are: {}",

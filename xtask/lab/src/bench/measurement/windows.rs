@@ -138,12 +138,8 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
             Server::Nginx => ("tcp", "wrk", bytes, clients),
         },
     };
-    let suite = match suite {
-        Suite::Quick => "quick",
-        Suite::Paper => "paper",
-    };
     Row {
-        suite: suite.to_owned(),
+        suite: suite.name().to_owned(),
         case: case.name.clone(),
         mode: mode.name.to_owned(),
         proto: proto.to_owned(),

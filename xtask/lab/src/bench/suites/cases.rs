@@ -13,7 +13,7 @@ const UDP_CLIENTS: u16 = 3;
 /// The number of datagrams that a reader asks for at once with `recvmmsg`, as DNS servers and QUIC libraries do.
 const BURST: usize = 64;
 /// The size of datagrams that QUIC may begin with on any path (RFC 9000, section 14.1).
-const QUIC_BYTES: usize = 1_200;
+pub(super) const QUIC_BYTES: usize = 1_200;
 /// The number of CPUs of a pipeline: one for each stage of a flow, and one more for the stages of other flows.
 const FALCON_CPUS: usize = 4;
 /// A larger datagram comes in fragments.
@@ -25,7 +25,7 @@ const SOCKPERF_MAX_BYTES: usize = 65_507;
 /// Connections to an application, as in the papers.
 const APPLICATION_CLIENTS: u16 = 10;
 /// The number of lanes for which a benchmark's guest has CPUs.
-const MOST_LANES: usize = 8;
+pub(super) const MOST_LANES: usize = 8;
 /// The number of CPUs that packet steering chooses from, where it can.
 const STEERED_CPUS: usize = 2;
 /// The number of CPUs that tasks take in the case in which all are busy.
@@ -41,14 +41,24 @@ pub(crate) enum Suite {
     Quick,
     /// All of the papers' figures that can be measured here: takes long
     Paper,
+    /// The knob `build`, with each of its values and each number of lanes
+    Builders,
 }
 
 impl Suite {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Paper => "paper",
+            Self::Builders => "builders",
+        }
+    }
+
     /// Returns how often a case is measured without `--windows`.
     pub(crate) fn windows(self) -> u32 {
         match self {
             Self::Quick => 3,
-            Self::Paper => 5,
+            Self::Paper | Self::Builders => 5,
         }
     }
 }
@@ -318,7 +328,7 @@ fn frames(flows: u16, bytes: usize) -> Load {
     }
 }
 
-fn udp(bytes: usize) -> Case {
+pub(super) fn udp(bytes: usize) -> Case {
     let load = frames(UDP_CLIENTS, bytes);
     let mut modes = stacks(&[1, 2, 4, 8]);
     if bytes > MOST_UNFRAGMENTED_BYTES {
@@ -334,11 +344,12 @@ fn udp_bursts(bytes: usize) -> Case {
         bytes,
         reading: Reading::Burst(BURST),
     };
-    case(format!("udp-{bytes}-recvmmsg"), load, stacks(&[2, 4, 8]))
+    let name = format!("udp-{bytes}-recvmmsg");
+    case(name, load, stacks(&[1, 2, 4, 8]))
 }
 
 /// Returns a case whose reader takes many datagrams as one, as QUIC servers and WireGuard's in user space do.
-fn udp_aggregates(bytes: usize) -> Case {
+pub(super) fn udp_aggregates(bytes: usize) -> Case {
     let load = Load::Frames {
         flows: UDP_CLIENTS,
         bytes,
@@ -354,7 +365,7 @@ fn tcp(bytes: usize) -> Case {
 
 /// Returns a case of TCP with clients outside the guest. In the guest, clients would cost more than their packets cost the
 /// receiver.
-fn stream(bytes: usize) -> Case {
+pub(super) fn stream(bytes: usize) -> Case {
     let load = Load::Stream { bytes };
     case(format!("stream-{bytes}"), load, stacks(&[1, 2, 4, 8]))
 }
@@ -465,7 +476,7 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
                 with_busy_cpus(with_lanes_by_need(with_two_falcon_cpus(with_builders(
                     with_device_scaling(with_tuned_linux(udp(16))),
                 )))),
-                udp_bursts(16),
+                with_tuned_linux(udp_bursts(16)),
                 with_tuned_linux(udp_aggregates(QUIC_BYTES)),
                 udp(1_024),
                 udp(4_096),
@@ -514,5 +525,6 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
             ));
             cases
         }
+        Suite::Builders => Vec::new(),
     }
 }
