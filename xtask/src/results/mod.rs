@@ -15,8 +15,8 @@ use anyhow::{bail, ensure, Context as _, Result};
 
 use crate::paths;
 use row::{compare, Row};
-pub use text::awaited;
 pub(crate) use text::document;
+pub use text::{awaited, document_of};
 
 /// The folder of the rows, and of the templates of the document.
 const FOLDER: &str = "xtask/lab/results";

@@ -30,8 +30,12 @@ struct Filling<'a> {
 
 /// Returns the document of the rows that the repository has.
 pub(crate) fn document(project: &Path) -> Result<String> {
-    let rows = read(project)?;
-    let mut filling = Filling::of(&rows);
+    document_of(project, &read(project)?)
+}
+
+/// Returns the document of these rows, which may be others.
+pub fn document_of(project: &Path, rows: &[Row]) -> Result<String> {
+    let mut filling = Filling::of(rows);
     let mut text = HEAD.to_owned();
     for name in TEMPLATES {
         let filled = filling.fill(&template(project, name)?);

@@ -214,6 +214,7 @@ mod tests {
 
     use clap::{Parser as _, ValueEnum as _};
 
+    use super::measurement::fixture;
     use super::*;
 
     #[derive(clap::Parser)]
@@ -255,10 +256,39 @@ mod tests {
         }
     }
 
+    /// Returns rows that could be measured, of a mode of some suite on a kernel and a NIC that the document has.
+    fn rows() -> Vec<Row> {
+        let places = [
+            (None, "virtio"),
+            (None, "mlx5"),
+            (Some("own"), "virtio"),
+            (Some("debian-13"), "virtio"),
+            (Some("backports"), "virtio"),
+        ];
+        let names = names();
+        let rows = places.into_iter().flat_map(|(distribution, nic)| {
+            names.iter().map(move |name| {
+                let (case, stack) = name.split_once('/').expect("a case and a mode");
+                let (mode, lanes) = stack.split_once(' ').unwrap_or((stack, "0"));
+                let mut row = fixture::row(case, mode, lanes.parse().expect("a number"));
+                let insn = row.insn_per_packet.get_or_insert_default();
+                insn.to_socket = Some(1.0);
+                row.distribution = distribution.map(str::to_owned);
+                row.nic = nic.to_owned();
+                row
+            })
+        });
+        rows.collect()
+    }
+
     #[test]
-    fn rows_that_the_document_waits_for_can_be_measured() {
+    fn rows_that_the_document_names_can_be_measured() {
+        let project = xtask::paths::project();
+        let text = results::document_of(project, &rows());
+        let text = text.unwrap_or_else(|error| panic!("{error:#}"));
+        assert!(text.contains("## Request and answer"), "{text}");
         let known = names();
-        let awaited = results::awaited(xtask::paths::project()).expect("templates");
+        let awaited = results::awaited(project).expect("templates");
         assert!(!awaited.is_empty());
         for name in awaited {
             let (_, plain) = name.rsplit_once(':').unwrap_or(("", &name));
