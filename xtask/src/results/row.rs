@@ -50,8 +50,8 @@ pub struct Row {
     /// With mflow: packets that reached the merge before their turn in the window of the median, and waited there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<u64>,
-    /// Packets in the window of the median that the stack had made a part of another one when it came to the container: all of those
-    /// but the last had to wait. `None`: not recorded, or no overlay.
+    /// Packets in the window of the median that were in the stack together with others of their flow, and came to the container as a
+    /// part of one of those. `None`: not recorded, or no overlay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<u64>,
     /// `None`: this mode does not exist yet, see `note`.

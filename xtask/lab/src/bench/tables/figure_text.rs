@@ -24,8 +24,8 @@ const EARLY: &str = "early/1000: of 1000 packets, those that reached the merge b
 
 /// The meaning of the columns of requests that are answered.
 const ANSWERS: &str = "to socket: what the cores of NIC and lanes do together, from the driver to the socket; joined/1000: of 1000 \
-                       packets, those that the stack had made a part of the packet behind them; early/1000: those that waited for \
-                       their turn at the merge.";
+                       packets, those that were in the stack together with others and became a part of one of them; early/1000: \
+                       those that waited for their turn at the merge.";
 
 /// The knob of the module that a benchmark sets to another value than a user would.
 const DEADLINE: &str = "mflow is measured with merge_timeout_us at its most, 1 s: an emulated lane may be away for tens of \
