@@ -467,7 +467,7 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
             with_tuned_linux(udp(16)),
             with_tuned_linux(udp_aggregates(QUIC_BYTES)),
             udp(65_507),
-            tcp(65_536),
+            with_tuned_linux(stream(65_536)),
             latency_udp(16),
             overhead(),
         ],
