@@ -7,6 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{ensure, Context as _, Result};
+use quote::{quote, ToTokens};
+use syn::{Expr, ForeignItem, Item, Visibility};
 
 const BINDINGS: &str = "rust/stock/bindings.rs";
 const HEADERS: &[&str] = &[
@@ -16,33 +18,39 @@ const HEADERS: &[&str] = &[
 ];
 
 /// Names of the kernel's own, which other headers declare.
-const OF_THE_KERNEL: &[&str] = &["ktime_get", "get_random_u64"];
+const OF_THE_KERNEL: &[&str] = &[
+    "EINVAL",
+    "IFNAMSIZ",
+    "fn ktime_get",
+    "fn get_random_u64",
+    "struct sk_buff",
+];
 
-/// Names, and what each stands for: a function's types, a structure's fields, a number.
-type Facts = BTreeMap<String, String>;
+/// Names, and the declaration of each: a function's parameters, a structure's fields, a number.
+type Declarations = BTreeMap<String, String>;
 
 /// Fails with each function, constant and structure of the bindings that the headers do not have like this.
 pub(super) fn check(project: &Path) -> Result<()> {
     let read = |path: &str| {
         fs::read_to_string(project.join(path)).with_context(|| format!("cannot read {path}"))
     };
-    let mut in_c = Facts::new();
+    let mut in_c = Declarations::new();
     for header in HEADERS {
-        in_c.append(&mut c_facts(&read(header)?));
+        in_c.append(&mut of_c(&read(header)?));
     }
-    let in_rust = rust_facts(&read(BINDINGS)?);
+    let in_rust = of_rust(&read(BINDINGS)?).with_context(|| format!("cannot parse {BINDINGS}"))?;
     ensure!(
         in_rust.len() > 50,
         "{BINDINGS} is not what this check can read"
     );
     let bad: Vec<String> = in_rust
         .iter()
-        .filter(|(name, fact)| {
-            !OF_THE_KERNEL.contains(&name.as_str()) && in_c.get(*name) != Some(fact)
+        .filter(|(name, declaration)| {
+            !OF_THE_KERNEL.contains(&name.as_str()) && in_c.get(*name) != Some(declaration)
         })
-        .map(|(name, fact)| {
+        .map(|(name, declaration)| {
             let other = in_c.get(name).map_or("nothing", String::as_str);
-            format!("{name}: {fact}; in C: {other}")
+            format!("{name}: {declaration}; in C: {other}")
         })
         .collect();
     ensure!(
@@ -51,6 +59,53 @@ pub(super) fn check(project: &Path) -> Result<()> {
         bad.join("\n  ")
     );
     Ok(())
+}
+
+/// Returns the functions, the numbers, and the structures whose fields are known.
+fn of_rust(code: &str) -> syn::Result<Declarations> {
+    let mut found = Declarations::new();
+    let mut add = |name: String, declaration: &dyn ToTokens| {
+        let mut text = quote!(#declaration).to_string();
+        // A comma behind the last part says nothing.
+        for end in [" }", " >", ")"] {
+            text = text.replace(&format!(" ,{end}"), end);
+        }
+        found.insert(name, text);
+    };
+    for item in syn::parse_file(code)?.items {
+        match item {
+            Item::Const(item) if matches!(*item.expr, Expr::Lit(_)) => {
+                add(item.ident.to_string(), &item.expr)
+            }
+            Item::Struct(item) => {
+                let is_public = |field: &syn::Field| matches!(field.vis, Visibility::Public(_));
+                if item.fields.iter().all(is_public) {
+                    add(format!("struct {}", item.ident), &item.fields);
+                }
+            }
+            Item::ForeignMod(block) => {
+                for item in block.items {
+                    if let ForeignItem::Fn(item) = item {
+                        add(format!("fn {}", item.sig.ident), &item.sig);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Returns what a header declares, as Rust would; nothing of what Rust cannot read then, such as the code of inline functions.
+fn of_c(text: &str) -> Declarations {
+    let text = bare(text, "/*", "*/");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let code = lines.collect::<Vec<_>>().join(" ");
+    let macros = text.lines().filter_map(c_number);
+    let all = macros.chain(c_functions(&code)).chain(c_structures(&code));
+    all.filter_map(|item| of_rust(&item).ok())
+        .flatten()
+        .collect()
 }
 
 /// Returns the text without comments, as one line.
@@ -64,67 +119,76 @@ fn bare(text: &str, open: &str, close: &str) -> String {
     bare
 }
 
-/// Returns the prototypes, numbers of macros and structures of plain fields in a header.
-fn c_facts(text: &str) -> Facts {
-    let text = bare(text, "/*", "*/");
-    let mut facts = Facts::new();
-    for line in text.lines() {
-        let mut words = line.split_whitespace();
-        if let (Some("#define"), Some(name), Some(value)) =
-            (words.next(), words.next(), words.next())
-        {
-            let number = value.trim_end_matches('U');
-            if number.parse::<u32>().is_ok() {
-                facts.insert(name.to_owned(), number.to_owned());
-            }
-        }
-    }
-    let code: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    let code = code.join(" ");
-    for statement in code.split(';') {
-        let statement = statement.rsplit(['{', '}']).next().unwrap_or_default();
-        let Some((head, rest)) = statement.split_once('(') else {
-            continue;
+/// Returns the number that a macro stands for.
+fn c_number(line: &str) -> Option<String> {
+    let mut words = line.strip_prefix("#define")?.split_whitespace();
+    let (name, value) = (words.next()?, words.next()?);
+    let number: u32 = value.trim_end_matches('U').parse().ok()?;
+    Some(format!("pub const {name}: c_uint = {number};"))
+}
+
+/// Returns the prototypes.
+fn c_functions(code: &str) -> impl Iterator<Item = String> + '_ {
+    code.split(';').filter_map(|statement| {
+        let statement = statement.rsplit(['{', '}']).next()?;
+        let (head, rest) = statement.split_once('(')?;
+        let (params, "") = rest.rsplit_once(')')? else {
+            return None;
         };
-        let Some((params, "")) = rest.rsplit_once(')') else {
-            continue;
-        };
-        if params.contains('(') {
-            continue;
-        }
-        let (name, returns) = c_declaration(head);
-        let params: Vec<String> = params
-            .split(',')
-            .filter(|param| param.trim() != "void")
-            .map(|param| c_declaration(param).1)
+        let (name, kind) = c_declaration(head);
+        let params: Vec<String> = c_params(params)
+            .map(|(name, kind)| format!("{name}: {kind}"))
             .collect();
-        facts.insert(name, format!("({}) -> {returns}", params.join(", ")));
-    }
-    for (place, word) in code.match_indices("struct ") {
-        let Some((name, rest)) = code[place + word.len()..].split_once('{') else {
-            continue;
-        };
-        let fields = rest.split('}').next().unwrap_or_default();
-        let name = name.trim();
-        if name.contains(|c: char| !c.is_alphanumeric() && c != '_') || fields.contains('(') {
-            continue;
-        }
+        let signature = format!("{name}({}){}", params.join(", "), returning(&kind));
+        Some(format!("extern \"C\" {{ fn {signature}; }}"))
+    })
+}
+
+/// Returns the structures.
+fn c_structures(code: &str) -> impl Iterator<Item = String> + '_ {
+    code.match_indices("struct ").filter_map(|(place, _)| {
+        let (name, rest) = code[place..].split_once('{')?;
+        let (fields, _) = rest.split_once('}')?;
         let fields: Vec<String> = fields
             .split(';')
             .filter(|field| !field.trim().is_empty())
-            .map(|field| {
-                let (name, kind) = c_declaration(field);
-                match name.split_once('[') {
-                    None => format!("{name}: {kind}"),
-                    Some((name, len)) => {
-                        format!("{name}: [{kind}; {}]", len.trim_end_matches(']'))
-                    }
-                }
-            })
+            .map(c_field)
             .collect();
-        facts.insert(name.to_owned(), fields.join(", "));
+        Some(format!("pub {name} {{ {} }}", fields.join(", ")))
+    })
+}
+
+/// Returns a structure's field: a function's address, a list, or a plain one.
+fn c_field(field: &str) -> String {
+    if let Some((head, rest)) = field.split_once("(*") {
+        let (name, params) = rest.split_once(")(").unwrap_or_default();
+        let (_, kind) = c_declaration(&format!("{head} {name}"));
+        let kinds: Vec<String> = c_params(params.trim_end_matches(')'))
+            .map(|(_, kind)| kind)
+            .collect();
+        let kinds = kinds.join(", ");
+        let function = format!("unsafe extern \"C\" fn({kinds}){}", returning(&kind));
+        return format!("pub {name}: Option<{function}>");
     }
-    facts
+    let (name, kind) = c_declaration(field);
+    match name.split_once('[') {
+        None => format!("pub {name}: {kind}"),
+        Some((name, len)) => format!("pub {name}: [{kind}; {len}"),
+    }
+}
+
+/// Returns the names and the types of parameters.
+fn c_params(params: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    let params = params.split(',').filter(|param| param.trim() != "void");
+    params.map(c_declaration)
+}
+
+/// Returns the end of a signature with this type.
+fn returning(kind: &str) -> String {
+    match kind {
+        "()" => String::new(),
+        _ => format!(" -> {kind}"),
+    }
 }
 
 /// Returns the name and the type, as Rust writes it, of what C declares.
@@ -161,76 +225,44 @@ fn pointer(base: &str, stars: usize, is_const: bool) -> String {
     }
 }
 
-/// Returns the functions, numbers and structures of the bindings.
-fn rust_facts(text: &str) -> Facts {
-    let code: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect();
-    let code = code.join(" ");
-    let mut facts = Facts::new();
-    for part in code.split("pub fn ").skip(1) {
-        let declaration = part.split(';').next().unwrap_or_default();
-        let Some((name, rest)) = declaration.split_once('(') else {
-            continue;
-        };
-        let (params, returns) = rest.rsplit_once(')').unwrap_or((rest, ""));
-        let returns = match returns.trim().trim_start_matches("-> ") {
-            "" | "!" => "()",
-            other => other,
-        };
-        let params: Vec<&str> = params
-            .split(',')
-            .filter_map(|param| Some(param.split_once(':')?.1.trim()))
-            .collect();
-        facts.insert(
-            name.to_owned(),
-            format!("({}) -> {returns}", params.join(", ")),
-        );
-    }
-    for part in code.split("pub const MFLOW_").skip(1) {
-        let declaration = part.split(';').next().unwrap_or_default();
-        if let Some((name, number)) = declaration.split_once(": c_uint = ") {
-            if number.parse::<u32>().is_ok() {
-                facts.insert(format!("MFLOW_{name}"), number.to_owned());
-            }
-        }
-    }
-    for part in code.split("pub struct mflow_").skip(1) {
-        let Some((name, rest)) = part.split_once('{') else {
-            continue;
-        };
-        let fields = rest.split('}').next().unwrap_or_default();
-        if fields.contains("_private") || fields.contains("Option<") {
-            continue;
-        }
-        let fields: Vec<&str> = fields
-            .split("pub ")
-            .map(|field| field.trim().trim_end_matches(','))
-            .filter(|field| !field.is_empty())
-            .collect();
-        facts.insert(format!("mflow_{}", name.trim()), fields.join(", "));
-    }
-    facts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const RUST: &str = "
+        pub const MFLOW_A: c_uint = 3;
+        extern \"C\" {
+            pub fn mflow_f(name: *const c_char, value: *mut *const c_char, n: c_uint) -> c_int;
+            pub fn mflow_g() -> bool;
+        }
+        pub struct mflow_s {
+            pub x: *mut u64,
+            pub y: [c_int; 6],
+            pub f: Option<unsafe extern \"C\" fn(*const c_void) -> *mut sock>,
+        }
+        pub struct mflow_of_c {
+            _private: [u8; 0],
+        }";
+
     #[test]
     fn both_languages_say_the_same() {
-        let in_c = c_facts(
+        let in_c = of_c(
             "#define MFLOW_A\t3U /* it is; not (that) */\nint\tmflow_f(const char *name, const char **value,\n\t\tunsigned int n);\n\
-             bool mflow_g(void);\nstruct mflow_s {\n\tu64 *x;\n\tint y[6];\n};\n",
+             bool mflow_g(void);\nstatic inline int mflow_h(void) { return mflow_g(); }\n\
+             struct mflow_s {\n\tu64 *x;\n\tint y[6];\n\tstruct sock *(*f)(const void *x);\n};\n",
         );
-        let in_rust = rust_facts(
-            "pub const MFLOW_A: c_uint = 3;\npub fn mflow_f(name: *const c_char, value: *mut *const c_char, n: c_uint) -> c_int;\n\
-             pub fn mflow_g() -> bool;\npub struct mflow_s {\n    pub x: *mut u64,\n    pub y: [c_int; 6],\n}\n",
-        );
+        let in_rust = of_rust(RUST).expect("Rust");
         assert_eq!(in_c, in_rust);
         assert_eq!(in_c.len(), 4);
-        let other = rust_facts("pub fn mflow_g() -> u32;");
-        assert_ne!(in_c["mflow_g"], other["mflow_g"]);
+        for (here, there) in [
+            ("-> bool", "-> u32"),
+            ("n: c_uint", "m: c_uint"),
+            ("= 3", "= 4"),
+            ("*const c_void", "*mut c_void"),
+            ("[c_int; 6]", "[c_int; 7]"),
+        ] {
+            let other = of_rust(&RUST.replace(here, there)).expect("Rust");
+            assert_ne!(in_c, other, "{there}");
+        }
     }
 }
