@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use crate::kernel::inputs::{module_files, module_headers};
+use crate::kernel::modules;
 use crate::kernel::{stock_versions, STOCK_LACKS, STOCK_NEEDS, STOCK_VERSIONS};
 use crate::paths;
 use crate::tools;
@@ -97,7 +98,7 @@ pub(crate) fn build() -> Result<PathBuf> {
     for (path, text, mode) in FILES {
         write(&root.join(filled(path)), filled(text).as_bytes(), *mode)?;
     }
-    let deb = paths::cache_dir("deb")?.join(format!("{PACKAGE}_{VERSION}_amd64.deb"));
+    let deb = modules::folder("deb")?.join(format!("{PACKAGE}_{VERSION}_amd64.deb"));
     let mut dpkg = tools::command("dpkg-deb");
     dpkg.args(["--root-owner-group", "--build"])
         .arg(&root)

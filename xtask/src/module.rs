@@ -6,14 +6,14 @@ pub(crate) mod objtool;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use anyhow::{bail, ensure, Result};
 
 use crate::dkms;
 use crate::kernel::distribution::{self, Distribution};
 use crate::kernel::inputs::{module_files, module_headers};
-use crate::kernel::modules::copy_with;
+use crate::kernel::modules;
 use crate::kernel::source::short_hash;
 use crate::kernel::toolchain::{self, Toolchain};
 use crate::kernel::tree::Tree;
@@ -47,11 +47,9 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a distribution's kernel, one of [`distribution::names`], with the module among its own, and the module's place there.
-pub fn in_distribution(name: &str) -> Result<(Distribution, PathBuf)> {
-    let kernel = distribution::named(name)?;
-    let module = add_to(&kernel)?;
-    Ok((kernel, module))
+/// Returns a distribution's kernel, one of [`distribution::names`], with the module in a copy of its modules.
+pub fn in_distribution(name: &str) -> Result<Distribution> {
+    beside(distribution::named(name)?)
 }
 
 /// The longest name of an imported symbol that fits into the plainer of the kernel's two tables of versions (`struct
@@ -85,22 +83,13 @@ fn require_versionable(module: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts the module among those of a distribution's kernel and returns its place there.
-pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
+/// Returns a distribution's kernel with the module in a copy of its modules.
+pub(crate) fn beside(kernel: Distribution) -> Result<Distribution> {
+    let _lock = modules::lock()?;
     let module = build_with(&kernel.headers, kernel.compilers.as_deref())?;
     require_versionable(&module)?;
     objtool::require_seen(&module, &kernel.headers)?;
-    let module = kernel.add(&module)?;
-    // DKMS does the same.
-    tools::output(tools::command("strip").arg("--strip-debug").arg(&module))?;
-    Ok(module)
-}
-
-/// Returns a distribution's kernel with the module in a copy of its modules: another layer may put the package's module among its own.
-pub(crate) fn beside(kernel: Distribution) -> Result<Distribution> {
-    let home = paths::cache_dir("module")?.join(format!("stock-{}", kernel.release));
-    let module = build_with(&kernel.headers, kernel.compilers.as_deref())?;
-    let modules = copy_with(&module, &kernel.modules, &home)?;
+    let modules = copy_stripped(&module, &kernel.modules, &kernel.release)?;
     Ok(Distribution { modules, ..kernel })
 }
 
@@ -109,27 +98,26 @@ pub(crate) fn beside(kernel: Distribution) -> Result<Distribution> {
 pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {
     static MADE: [OnceLock<(PathBuf, PathBuf)>; Flavor::COUNT] =
         [const { OnceLock::new() }; Flavor::COUNT];
-    // Guests that begin at the same time share it.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     tools::once(&MADE[flavor as usize], || {
-        let (image, modules, build_dir, compilers) = if flavor == Flavor::Debug {
-            let kernel = kernel::ensure(flavor)?;
-            (kernel.image, kernel.modules, kernel.build_dir, None)
-        } else {
-            let kernel = distribution::ensure()?;
-            (
-                kernel.image,
-                kernel.modules,
-                kernel.headers,
-                kernel.compilers,
-            )
-        };
-        // A copy: another layer may put the package's module among the distribution's.
-        let home = paths::cache_dir("module")?.join(format!("stock-{}", flavor.name()));
-        let module = build_way(&build_dir, Way::Stock, compilers.as_deref())?;
-        Ok((image, copy_with(&module, &modules, &home)?))
+        if flavor != Flavor::Debug {
+            let kernel = beside(distribution::ensure()?)?;
+            return Ok((kernel.image, kernel.modules));
+        }
+        let kernel = kernel::ensure(flavor)?;
+        let _lock = modules::lock()?;
+        let module = build_way(&kernel.build_dir, Way::Stock, None)?;
+        let modules = copy_stripped(&module, &kernel.modules, flavor.name())?;
+        Ok((kernel.image, modules))
     })
+}
+
+/// Copies a kernel's modules with this one, without debugging information as DKMS installs it. Returns the copy's place.
+fn copy_stripped(module: &Path, modules: &Path, name: &str) -> Result<PathBuf> {
+    let stripped = modules::folder("stripped")?.join("mflow.ko");
+    let mut strip = tools::command("strip");
+    strip.args(["--strip-debug", "-o"]).arg(&stripped);
+    tools::output(strip.arg(module))?;
+    modules::copy_with(&stripped, modules, &modules::folder("copies")?.join(name))
 }
 
 /// The place of the distributions' Rust compiler.
@@ -137,6 +125,7 @@ const RUSTC: &str = "/usr/bin/rustc";
 
 /// Builds `mflow.ko` against a kernel's build folder and returns its path.
 pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
+    let _lock = modules::lock()?;
     build_with(build_dir, None)
 }
 
@@ -150,9 +139,6 @@ fn build_with(build_dir: &Path, compilers: Option<&Path>) -> Result<PathBuf> {
 
 /// Does the same for a way that the kernel has, which need not be its usual one.
 fn build_way(build_dir: &Path, way: Way, compilers: Option<&Path>) -> Result<PathBuf> {
-    // Layers run at the same time, and those of one kernel share a copy of the sources.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let copy = sources(build_dir, way)?;
     let mut make = make(way, build_dir, &copy)?;
     make.arg("modules");
@@ -179,6 +165,7 @@ fn build_way(build_dir: &Path, way: Way, compilers: Option<&Path>) -> Result<Pat
 
 /// Runs sparse over the C files of the way of unpatched kernels, as a kernel of ours builds them; returns the log.
 pub(crate) fn check_stock(build_dir: &Path) -> Result<PathBuf> {
+    let _lock = modules::lock()?;
     let copy = sources(build_dir, Way::Stock)?;
     Step::new("sparse on the way without hooks", "module-sparse")
         .hint("the first `error` in the log tells")
@@ -192,8 +179,7 @@ fn sources(build_dir: &Path, way: Way) -> Result<Tree> {
         Way::Stock => rust::ensure_components()?,
     }
     let key = short_hash(format!("{way:?} {}", build_dir.display()).as_bytes());
-    let home = paths::cache_dir(&format!("module/{key}"))?;
-    let copy = Tree::of_own_files(&home);
+    let copy = Tree::of_own_files(&modules::folder(&key)?);
     let mut files = module_files(paths::project())?;
     if way == Way::Stock {
         files.extend(module_headers(paths::project())?);

@@ -125,7 +125,26 @@ pub(crate) fn together<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sy
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_folder_is_locked_until_the_file_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = lock(dir.path(), "test").unwrap();
+        let (entered, enters) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _second = lock(dir.path(), "test").unwrap();
+                entered.send(()).unwrap();
+            });
+            assert!(enters.recv_timeout(Duration::from_millis(100)).is_err());
+            drop(first);
+            enters.recv().unwrap();
+        });
+    }
 
     #[test]
     fn versions_are_found_in_what_programs_print() {

@@ -12,6 +12,7 @@ use anyhow::{ensure, Context as _, Result};
 use super::NAME;
 use crate::kernel::archive::{self, Archive};
 use crate::kernel::distribution::fresh;
+use crate::kernel::modules;
 use crate::paths;
 use crate::step::Step;
 use crate::tools;
@@ -75,7 +76,7 @@ fn install_in(work: &Path, system: &Path, package: &Path) -> Result<Installed> {
     let release = fs::read_to_string(work.join("release"))?.trim().to_owned();
     let built = fs::read_dir(work.join("out"))?.next();
     let built = built.context("DKMS has built no module")??.path();
-    let module = paths::cache_dir("module/fresh")?.join(built.file_name().context("a file")?);
+    let module = modules::folder("fresh")?.join(built.file_name().context("a file")?);
     fs::copy(&built, &module)?;
     Ok(Installed { release, module })
 }

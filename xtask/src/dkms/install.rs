@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
+use tempfile::TempDir;
 
 use super::{NAME, PACKAGE};
 use crate::kernel::distribution::Distribution;
@@ -19,10 +20,11 @@ use crate::tools;
 /// The result of an installation.
 #[derive(Debug)]
 pub(crate) struct Installed {
-    /// The module that DKMS has put among those of the kernel.
+    /// The module that DKMS has put among those of the kernel; its folder goes with this.
     pub(crate) module: PathBuf,
     /// The owner of the key that DKMS has signed it with.
     pub(crate) signer: String,
+    _dir: TempDir,
 }
 
 /// Returns why this machine cannot have such a layer, if so.
@@ -66,14 +68,17 @@ pub(crate) fn install(package: &Path, kernel: &Distribution) -> Result<Installed
     fs::remove_file(out.join("signer"))?;
     let mut built = fs::read_dir(&out)?;
     let built = built.next().context("DKMS has built no module")??;
-    let module = paths::cache_dir("module/dkms")?.join(built.file_name());
-    fs::copy(built.path(), &module)?;
+    let module = built.path();
     ensure!(
         !signer.is_empty(),
         "DKMS has not signed {}, and kernels with secure boot refuse it then",
         module.display()
     );
-    Ok(Installed { module, signer })
+    Ok(Installed {
+        module,
+        signer,
+        _dir: dir,
+    })
 }
 
 /// The folders in which services look for programs: none of rustup's.

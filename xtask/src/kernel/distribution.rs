@@ -293,24 +293,6 @@ impl Distribution {
             release,
         })
     }
-
-    /// Puts a module among the kernel's own, where `modprobe` finds it, in the place of one that was put there before. Returns
-    /// its place.
-    pub(crate) fn add(&self, module: &Path) -> Result<PathBuf> {
-        let extra = self.modules.join("extra");
-        if extra.exists() {
-            // It may be compressed, and this one not.
-            fs::remove_dir_all(&extra)?;
-        }
-        fs::create_dir_all(&extra)?;
-        let place = extra.join(module.file_name().context("a module has a name")?);
-        fs::copy(module, &place)?;
-        // Of .../lib/modules/RELEASE.
-        let base = self.modules.ancestors().nth(3).context("a folder")?;
-        let mut depmod = tools::command("depmod");
-        tools::output(depmod.arg("--basedir").arg(base).arg(&self.release))?;
-        Ok(place)
-    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::vm::{run_each, GuestCases, CASES, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
 use crate::dkms::{self, fresh, install};
 use crate::kernel::distribution::{self, Distribution};
+use crate::kernel::modules;
 use crate::kernel::Flavor;
 use crate::module::{self, objtool};
 use crate::tools;
@@ -54,8 +55,8 @@ const README: &str = "readme/debian-13";
 /// The reason for which cases about the distribution's kernel are skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
 
-/// Set once the package has been installed: repeated cases boot the same module.
-static INSTALLED: OnceLock<()> = OnceLock::new();
+/// The kernel with the package's module: repeated cases boot the same one.
+static INSTALLED: OnceLock<Distribution> = OnceLock::new();
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
@@ -75,15 +76,18 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         other_kernels::run(ctx, None, &mut outcome)?;
         return Ok(outcome);
     }
-    let kernel = distribution::ensure()?;
+    let mut kernel = distribution::ensure()?;
     if let Some(why) = install::refusal() {
         outcome.skip("stock: the package is installed, and removed", why);
-        module::add_to(&kernel)?;
+        kernel = module::beside(kernel)?;
     } else {
         let place = ctx.places.take();
-        let installed = tools::once(&INSTALLED, || installed(&kernel));
+        let installed = tools::once(&INSTALLED, || installed(kernel.clone()));
         outcome.held += place.held();
         drop(place);
+        if let Ok(with_module) = &installed {
+            kernel.clone_from(with_module);
+        }
         let failed = installed.is_err();
         outcome.record("stock: the package is installed, and removed", installed);
         if failed {
@@ -164,16 +168,19 @@ fn begins_like_one_of(list: &str, case: &str) -> bool {
     list.split_whitespace().any(|begin| case.starts_with(begin))
 }
 
-/// Makes DKMS build the module of the package, and puts it among the kernel's. Fails unless the module says that it is for that
-/// kernel.
-fn installed(kernel: &Distribution) -> Result<()> {
-    let installed = install::install(&dkms::build()?, kernel)?;
-    let module = kernel.add(&installed.module)?;
+/// Makes DKMS build the module of the package, and returns the kernel with it in a copy of its modules. Fails unless the module
+/// says that it is for that kernel.
+fn installed(kernel: Distribution) -> Result<Distribution> {
+    let installed = install::install(&dkms::build()?, &kernel)?;
+    let module = &installed.module;
     println!(
-        "stock   DKMS has built {}, signed by {}",
-        module.display(),
-        installed.signer
+        "stock   DKMS has built the module for Linux {}, signed by {}",
+        kernel.release, installed.signer
     );
-    objtool::require_seen(&module, &kernel.headers)?;
-    is_made_for(&module, &kernel.release)
+    objtool::require_seen(module, &kernel.headers)?;
+    is_made_for(module, &kernel.release)?;
+    let _lock = modules::lock()?;
+    let home = modules::folder("installed")?.join(&kernel.release);
+    let modules = modules::copy_with(module, &kernel.modules, &home)?;
+    Ok(Distribution { modules, ..kernel })
 }

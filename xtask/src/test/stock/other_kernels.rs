@@ -53,19 +53,17 @@ fn guest(
     }
     let place = ctx.places.take();
     let (what, built) = if whole && refusal.is_none() {
-        ("the package is installed, and removed", installed(&kernel))
+        ("the package is installed, and removed", installed(kernel))
     } else {
-        ("the module is built", module::add_to(&kernel).map(drop))
+        ("the module is built", module::beside(kernel))
     };
     outcome.held += place.held();
     drop(place);
-    let failed = built.is_err();
+    let kernel = built.as_ref().ok().cloned();
     outcome.record(&format!("{}: {what}", shipped.name), built);
-    if failed {
-        return Ok(None);
-    }
     let names = (!whole).then_some(SHOWS);
-    guest_cases(ctx, shipped.name, kernel, names).map(Some)
+    let cases = kernel.map(|kernel| guest_cases(ctx, shipped.name, kernel, names));
+    cases.transpose()
 }
 
 /// Returns one of them, if it can be had here and modules be built for it; else skips what is about it.

@@ -71,7 +71,7 @@ impl Boots<'_> {
                 Ok((machine, symbols, kernel.release))
             }
             Self::Distribution(name) => {
-                let (kernel, _) = module::in_distribution(name)?;
+                let kernel = module::in_distribution(name)?;
                 let machine = vm::machine_of(hardware, kernel.image, kernel.modules)?;
                 // Its packages do not say where functions are; the guest does.
                 Ok((machine, Symbols::default(), kernel.release))
