@@ -80,9 +80,7 @@ impl Host<'_> {
             Step::Knob { name, value } => self.set_knob(name, value),
             Step::Module => self.reload_module(),
             Step::Flap(device) => self.flap(device),
-            Step::Delete(Device::Container) => {
-                topology::ip(None, &format!("netns del {CONTAINER}"))
-            }
+            Step::Delete(Device::Container) => topology::ip(&format!("netns del {CONTAINER}")),
             Step::Delete(device) => device.link("del DEV"),
             Step::Move(device) => move_away(device),
             Step::CloseSocket => self.close_socket(),
@@ -281,7 +279,7 @@ fn move_away(device: Device) -> Result<()> {
     device.link(&format!("set DEV netns {ELSEWHERE}"))?;
     if device == Device::Nic {
         thread::sleep(NIC_DOWN);
-        topology::ip(Some(ELSEWHERE), "link set eth0 netns 1")?;
+        topology::ip_in(ELSEWHERE, "link set eth0 netns 1")?;
         topology::server_nic_again()?;
     }
     Ok(())

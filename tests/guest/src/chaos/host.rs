@@ -360,7 +360,7 @@ fn restore_knobs(knobs: &Knobs) -> Result<()> {
 pub(super) fn take_down() -> Result<()> {
     for namespace in [CONTAINER, ELSEWHERE] {
         if netns::exists(namespace) {
-            topology::ip(None, &format!("netns del {namespace}"))?;
+            topology::ip(&format!("netns del {namespace}"))?;
         }
     }
     command::wait_until("the container's namespace is gone", || {

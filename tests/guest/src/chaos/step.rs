@@ -42,7 +42,7 @@ impl Device {
     /// Runs `ip link WORDS` with `DEV` replaced by its name.
     pub(super) fn link(self, words: &str) -> anyhow::Result<()> {
         let (namespace, name) = self.place();
-        topology::ip(namespace, &format!("link {}", words.replace("DEV", name)))
+        topology::ip_in(namespace, &format!("link {}", words.replace("DEV", name)))
     }
 }
 

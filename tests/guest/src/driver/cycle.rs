@@ -64,7 +64,7 @@ fn cycle() -> Result<()> {
         link::ping(5, 1_400)?;
     }
     link::load_bytes("2M", "")?;
-    topology::ip(None, "link set eth0 down")?;
+    topology::ip("link set eth0 down")?;
     link::unload()
 }
 

@@ -163,8 +163,8 @@ fn checksums() -> Result<()> {
 
 fn large_frames() -> Result<()> {
     link::up()?;
-    topology::ip(None, "link set eth0 mtu 9000")?;
-    topology::ip(Some(PEER), "link set eth1 mtu 9000")?;
+    topology::ip("link set eth0 mtu 9000")?;
+    topology::ip_in(PEER, "link set eth1 mtu 9000")?;
     link::wait_carrier(true)?;
     link::ping(20, 8_972)?;
     let large = grown("eth0", &["rx_8192_to_10239_bytes_phy"], || send(""))?;
@@ -186,8 +186,8 @@ fn segments() -> Result<()> {
         cut[1]
     );
     // The same over IPv6, whose headers are other ones.
-    topology::ip(None, "addr add fd00:9::1/64 dev eth0 nodad")?;
-    topology::ip(Some(PEER), "addr add fd00:9::2/64 dev eth1 nodad")?;
+    topology::ip("addr add fd00:9::1/64 dev eth0 nodad")?;
+    topology::ip_in(PEER, "addr add fd00:9::2/64 dev eth1 nodad")?;
     let cut = grown("eth1", &["tx_tso_packets"], || send_to("fd00:9::1"))?;
     ensure!(cut[0] > 50, "{} large packets over IPv6", cut[0]);
     Ok(())
@@ -196,13 +196,12 @@ fn segments() -> Result<()> {
 fn tags() -> Result<()> {
     link::up()?;
     topology::ip(
-        None,
         "link add link eth0 name eth0.5 type vlan id 5
          addr add 10.5.0.1/24 dev eth0.5
          link set eth0.5 up",
     )?;
-    topology::ip(
-        Some(PEER),
+    topology::ip_in(
+        PEER,
         "link add link eth1 name eth1.5 type vlan id 5
          addr add 10.5.0.2/24 dev eth1.5
          link set eth1.5 up",

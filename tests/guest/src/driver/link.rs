@@ -42,9 +42,9 @@ pub(super) fn up() -> Result<()> {
     netns::add(PEER)?;
     netns::within(PEER, forget_orphans)?;
     forget_orphans()?;
-    topology::ip(None, &format!("link set eth1 netns {PEER}"))?;
-    topology::ip(
-        Some(PEER),
+    topology::ip(&format!("link set eth1 netns {PEER}"))?;
+    topology::ip_in(
+        PEER,
         &format!("link set lo up\nlink set eth1 up\naddr add {THERE}/24 dev eth1"),
     )?;
     up_here()
@@ -60,10 +60,7 @@ fn forget_orphans() -> Result<()> {
 
 /// Brings up the card here, whose interface is a new one.
 pub(super) fn up_here() -> Result<()> {
-    topology::ip(
-        None,
-        &format!("link set eth0 up\naddr add {HERE}/24 dev eth0"),
-    )?;
+    topology::ip(&format!("link set eth0 up\naddr add {HERE}/24 dev eth0"))?;
     wait_carrier(true)
 }
 

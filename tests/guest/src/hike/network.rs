@@ -62,8 +62,8 @@ impl Network {
             })?;
         }
         for (link, ends) in NODES.windows(2).enumerate() {
-            topology::ip(
-                Some(ends[0]),
+            topology::ip_in(
+                ends[0],
                 &format!(
                     "link add {RIGHT} address {} type veth peer name {LEFT} netns {} address {}",
                     text(mac(link, 1)),
@@ -73,7 +73,7 @@ impl Network {
             )?;
         }
         for (place, node) in NODES.iter().enumerate() {
-            topology::ip(Some(node), &addresses(place))?;
+            topology::ip_in(*node, &addresses(place))?;
             // Frames that XDP takes lose what offloads leave to the device.
             netns::run(
                 node,
@@ -87,16 +87,16 @@ impl Network {
             // What XDP redirects to a veth needs a NAPI at its other end.
             netns::run(node, &format!("ethtool -K {LEFT} gro on"))?;
         }
-        topology::ip(
-            Some(WAY1),
+        topology::ip_in(
+            WAY1,
             &format!("route add fc00:1::/32 encap seg6local action End dev {RIGHT}"),
         )?;
-        topology::ip(
-            Some(WAY2),
+        topology::ip_in(
+            WAY2,
             &format!("route add fc00:2::/32 encap seg6local action End dev {RIGHT}"),
         )?;
-        topology::ip(
-            Some(EGRESS),
+        topology::ip_in(
+            EGRESS,
             &format!(
                 "route add fc00:3::6 encap seg6local action End.DX6 nh6 {DST_V6} dev {RIGHT}
                  route add fc00:3::4 encap seg6local action End.DX4 nh4 {DST_V4} dev {RIGHT}"

@@ -14,7 +14,7 @@ use super::elephant::{unspecified, Elephant, Fate};
 use super::host::{Change, Host, Rules};
 use super::new_flows::{Made, Server, Services, CONNECTIONS};
 use super::Case;
-use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::topology::{self, Family, CONTAINER};
 use crate::network::{netns, nft};
 
 const TCP: u16 = 6_201;
@@ -86,13 +86,11 @@ fn set_up_routes() -> Result<()> {
             &format!("ip {family} rule add fwmark 1 lookup 100"),
         )?;
     }
-    topology::ip(
-        Some(CONTAINER),
+    topology::container_ip(
         "route add local 0.0.0.0/0 dev lo table 100
          route add local ::/0 dev lo table 100",
     )?;
-    topology::ip(
-        Some(CLIENT),
+    topology::client_ip(
         "route add 10.0.9.0/24 via 10.0.1.2 dev vxlan0
          route add fd00:9::/64 via fd00:1::2 dev vxlan0",
     )

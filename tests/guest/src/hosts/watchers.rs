@@ -372,7 +372,7 @@ fn stamps(host: &Host) -> Result<()> {
 
 fn mirror(host: &Host, inner: Family) -> Result<()> {
     let set_up = || {
-        topology::ip(None, "link add queue0 type dummy\nlink set queue0 up")?;
+        topology::ip("link add queue0 type dummy\nlink set queue0 up")?;
         // As a NIC that sends lists of datagrams one by one, and sums nothing.
         command::run("ethtool -K queue0 tx off tx-gso-list off")?;
         topology::tc(

@@ -61,7 +61,7 @@ fn between_hosts(host: &Host) -> Result<()> {
 /// Removes both ends, if they are there.
 fn take_away() {
     for namespace in [None, Some(CLIENT)] {
-        let _ = topology::ip(namespace, "link del wg0");
+        let _ = topology::ip_in(namespace, "link del wg0");
     }
 }
 
@@ -82,13 +82,13 @@ fn set_up() -> Result<()> {
     for (namespace, own, others, address, peer, endpoint) in ends {
         fs::write(KEY_FILE, own)?;
         let public = command::run_with_input("wg pubkey", others)?;
-        topology::ip(namespace, "link add wg0 type wireguard")?;
+        topology::ip_in(namespace, "link add wg0 type wireguard")?;
         let within = namespace.map_or_else(String::new, |name| format!("ip netns exec {name} "));
         command::run(&format!(
             "{within}wg set wg0 listen-port 51820 private-key {KEY_FILE} peer {} allowed-ips {peer}/32 endpoint {endpoint}",
             public.trim()
         ))?;
-        topology::ip(
+        topology::ip_in(
             namespace,
             &format!("addr add {address}/24 dev wg0\nlink set wg0 up"),
         )?;

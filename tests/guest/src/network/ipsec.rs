@@ -40,7 +40,7 @@ impl Wrap {
             String::new()
         };
         // A guest has no table of protocols' names: 17 is UDP.
-        topology::ip(
+        topology::ip_in(
             namespace,
             &format!(
                 "xfrm state add src {from} dst {to} proto esp spi 0x1000 mode {mode} replay-window 32 {encapsulation} enc ecb(cipher_null) \"\" auth-trunc hmac(sha256) {KEY} 128
@@ -52,7 +52,7 @@ impl Wrap {
 
 /// Ends IPsec in a namespace that is used again.
 pub(crate) fn flush(namespace: Option<&str>) -> Result<()> {
-    topology::ip(namespace, "xfrm policy flush\nxfrm state flush")
+    topology::ip_in(namespace, "xfrm policy flush\nxfrm state flush")
 }
 
 /// Ends it at the client.

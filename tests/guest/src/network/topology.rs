@@ -169,7 +169,7 @@ pub(crate) fn up(outer: Family) -> Result<()> {
 /// Removes what is left of the network when the NICs are gone; [`up`] builds all of it again.
 pub(crate) fn nics_are_gone() -> Result<()> {
     overlay_down()?;
-    ip(None, &format!("netns del {CLIENT}"))
+    ip(&format!("netns del {CLIENT}"))
 }
 
 /// Sends the interrupts of the server's NIC where they belong, after it has got new ones. A ConnectX has those of its channels but
@@ -221,23 +221,17 @@ fn underlay_up() -> Result<()> {
     interrupts::pin("eth1", cpu::CLIENT_NIC)?;
     quiet_ipv6()?;
     let eth0 = mac("eth0")?;
-    ip(
-        None,
-        &format!("netns add {CLIENT}\nlink set eth1 netns {CLIENT}"),
-    )?;
+    ip(&format!("netns add {CLIENT}\nlink set eth1 netns {CLIENT}"))?;
     server_nic_up()?;
     netns::within(CLIENT, quiet_ipv6)?;
-    ip(
-        Some(CLIENT),
-        &format!(
-            "link set lo up
-             link set eth1 up mtu {WIRE_MTU}
-             addr add 192.168.50.1/24 dev eth1
-             addr add fd00:50::1/64 dev eth1 nodad
-             neigh replace 192.168.50.2 lladdr {eth0} dev eth1
-             neigh replace fd00:50::2 lladdr {eth0} dev eth1"
-        ),
-    )
+    client_ip(&format!(
+        "link set lo up
+         link set eth1 up mtu {WIRE_MTU}
+         addr add 192.168.50.1/24 dev eth1
+         addr add fd00:50::1/64 dev eth1 nodad
+         neigh replace 192.168.50.2 lladdr {eth0} dev eth1
+         neigh replace fd00:50::2 lladdr {eth0} dev eth1"
+    ))
 }
 
 /// Fails if an earlier case has left a discipline on the client's NIC: it may drop what a sender sends in a burst.
@@ -253,16 +247,15 @@ fn require_usual_discipline() -> Result<()> {
 /// Gives the server's NIC its part of the network; the client's is in its namespace.
 fn server_nic_up() -> Result<()> {
     interrupts::pin("eth0", cpu::NIC)?;
-    ip(None, &format!("link set eth0 mtu {WIRE_MTU}"))?;
+    ip(&format!("link set eth0 mtu {WIRE_MTU}"))?;
     server_part("eth0")
 }
 
 /// Brings up the device that has the server's part of the network.
 fn server_part(device: &str) -> Result<()> {
-    ip(
-        None,
-        &format!("link set {device} up\naddr replace 192.168.50.2/24 dev {device}"),
-    )?;
+    ip(&format!(
+        "link set {device} up\naddr replace 192.168.50.2/24 dev {device}"
+    ))?;
     restore_links(device)
 }
 
@@ -270,16 +263,13 @@ fn server_part(device: &str) -> Result<()> {
 /// bond as its only slave.
 pub(crate) fn nic_below(kind: &str, options: &str) -> Result<()> {
     // A bond takes only devices that are down; addresses go with the link.
-    ip(
-        None,
-        &format!(
-            "link add {ABOVE_NIC} mtu {WIRE_MTU} type {kind} {options}
-             link set eth0 down
-             addr flush dev eth0
-             link set eth0 master {ABOVE_NIC}
-             link set eth0 up"
-        ),
-    )?;
+    ip(&format!(
+        "link add {ABOVE_NIC} mtu {WIRE_MTU} type {kind} {options}
+         link set eth0 down
+         addr flush dev eth0
+         link set eth0 master {ABOVE_NIC}
+         link set eth0 up"
+    ))?;
     server_part(ABOVE_NIC)?;
     // A ConnectX has got new ones.
     pin_server_nic()?;
@@ -292,7 +282,7 @@ pub(crate) fn nic_below(kind: &str, options: &str) -> Result<()> {
 
 /// The NIC stands for itself again.
 pub(crate) fn nic_alone() -> Result<()> {
-    ip(None, &format!("link del {ABOVE_NIC}"))?;
+    ip(&format!("link del {ABOVE_NIC}"))?;
     server_nic_up()
 }
 
@@ -300,23 +290,20 @@ pub(crate) fn nic_alone() -> Result<()> {
 /// frames are for the addresses of the server's other NIC.
 pub(crate) fn feed_up() -> Result<String> {
     interrupts::pin(FEED, cpu::NIC)?;
-    ip(None, &format!("link set {FEED} up mtu {WIRE_MTU}"))?;
+    ip(&format!("link set {FEED} up mtu {WIRE_MTU}"))?;
     mac(FEED)
 }
 
 /// Does some work while the client's machine is outside the guest: what is sent there, in the overlay or without it, leaves
 /// on the NIC that frames from outside come in on.
 pub(crate) fn with_client_outside<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    ip(
-        None,
-        &format!(
-            "neigh replace {CLIENT_HOST} lladdr {CLIENT_HOST_MAC} dev {FEED}
-             route replace {CLIENT_HOST}/32 dev {FEED}"
-        ),
-    )?;
+    ip(&format!(
+        "neigh replace {CLIENT_HOST} lladdr {CLIENT_HOST_MAC} dev {FEED}
+         route replace {CLIENT_HOST}/32 dev {FEED}"
+    ))?;
     let done = work();
     // Also after a failure.
-    let undone = ip(None, &format!("route del {CLIENT_HOST}/32 dev {FEED}"));
+    let undone = ip(&format!("route del {CLIENT_HOST}/32 dev {FEED}"));
     let done = done?;
     undone.map(|()| done)
 }
@@ -330,15 +317,12 @@ fn restore_links(device: &str) -> Result<()> {
     let table = command::run(&format!("ip -n {CLIENT} -brief link show eth1"))?;
     let client_mac = table.split_whitespace().nth(2);
     let client_mac = client_mac.context("eth1 has no address")?;
-    ip(
-        None,
-        &format!(
-            "link set {device} up
-             addr replace fd00:50::2/64 dev {device} nodad
-             neigh replace 192.168.50.1 lladdr {client_mac} dev {device}
-             neigh replace fd00:50::1 lladdr {client_mac} dev {device}"
-        ),
-    )
+    ip(&format!(
+        "link set {device} up
+         addr replace fd00:50::2/64 dev {device} nodad
+         neigh replace 192.168.50.1 lladdr {client_mac} dev {device}
+         neigh replace fd00:50::1 lladdr {client_mac} dev {device}"
+    ))
 }
 
 fn overlay_up(outer: Family) -> Result<()> {
@@ -454,49 +438,39 @@ pub(crate) fn client_without(device: &str) -> Result<()> {
 pub(crate) fn end_of_tunnel() -> Result<IpAddr> {
     let own = IpAddr::V4(Ipv4Addr::new(10, 0, 9, 2));
     let (client, vxlan) = (Family::V4.client(), mac("vxlan0")?);
-    ip(
-        None,
-        &format!(
-            "link set vxlan0 nomaster
-             addr add {own}/32 dev vxlan0
-             neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
-             route replace {client}/32 dev vxlan0"
-        ),
-    )?;
-    ip(
-        Some(CLIENT),
-        &format!(
-            "neigh replace {own} lladdr {vxlan} dev vxlan0
-             route replace {own}/32 dev vxlan0 src {client}"
-        ),
-    )?;
+    ip(&format!(
+        "link set vxlan0 nomaster
+         addr add {own}/32 dev vxlan0
+         neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
+         route replace {client}/32 dev vxlan0"
+    ))?;
+    client_ip(&format!(
+        "neigh replace {own} lladdr {vxlan} dev vxlan0
+         route replace {own}/32 dev vxlan0 src {client}"
+    ))?;
     Ok(own)
 }
 
 /// Makes all devices take jumbo frames; the overlay's end where the outer headers begin.
 pub(crate) fn jumbo(outer: Family) -> Result<()> {
     let mtu = JUMBO_MTU - (WIRE_MTU - outer.overlay_mtu());
-    ip(
-        None,
-        &format!(
-            "link set eth0 mtu {JUMBO_MTU}
-             link set vxlan0 mtu {mtu}
-             link set br0 mtu {mtu}
-             link set veth0 mtu {mtu}"
-        ),
-    )?;
-    ip(Some(CONTAINER), &format!("link set eth0 mtu {mtu}"))?;
-    ip(
-        Some(CLIENT),
-        &format!("link set eth1 mtu {JUMBO_MTU}\nlink set vxlan0 mtu {mtu}"),
-    )
+    ip(&format!(
+        "link set eth0 mtu {JUMBO_MTU}
+         link set vxlan0 mtu {mtu}
+         link set br0 mtu {mtu}
+         link set veth0 mtu {mtu}"
+    ))?;
+    container_ip(&format!("link set eth0 mtu {mtu}"))?;
+    client_ip(&format!(
+        "link set eth1 mtu {JUMBO_MTU}\nlink set vxlan0 mtu {mtu}"
+    ))
 }
 
 /// The usual frames again; the overlay is built again for each case.
 pub(crate) fn no_jumbo() -> Result<()> {
     overlay_down()?;
-    ip(None, &format!("link set eth0 mtu {WIRE_MTU}"))?;
-    ip(Some(CLIENT), &format!("link set eth1 mtu {WIRE_MTU}"))
+    ip(&format!("link set eth0 mtu {WIRE_MTU}"))?;
+    client_ip(&format!("link set eth1 mtu {WIRE_MTU}"))
 }
 
 /// Removes what [`up`] builds again each time.
@@ -525,8 +499,8 @@ pub(crate) fn patient_tcp() -> Result<()> {
         (CONTAINER, "eth0", "10.0.1.2"),
     ] {
         netns::within(namespace, || sysctl("net/ipv4/tcp_early_retrans", "0"))?;
-        ip(
-            Some(namespace),
+        ip_in(
+            namespace,
             &format!(
                 "route change 10.0.1.0/24 dev {device} proto kernel scope link src {address} rto_min 5s
                  route change fd00:1::/64 dev {device} proto kernel metric 256 rto_min 5s"
@@ -536,9 +510,24 @@ pub(crate) fn patient_tcp() -> Result<()> {
     Ok(())
 }
 
-/// Runs lines of `ip` commands in a namespace.
-pub(crate) fn ip(namespace: Option<&str>, lines: &str) -> Result<()> {
-    let program = match namespace {
+/// Runs lines of `ip` commands in the first namespace.
+pub(crate) fn ip(lines: &str) -> Result<()> {
+    ip_in(None, lines)
+}
+
+/// Runs lines of `ip` commands in the client's namespace.
+pub(crate) fn client_ip(lines: &str) -> Result<()> {
+    ip_in(CLIENT, lines)
+}
+
+/// Runs lines of `ip` commands in the container's namespace.
+pub(crate) fn container_ip(lines: &str) -> Result<()> {
+    ip_in(CONTAINER, lines)
+}
+
+/// Runs lines of `ip` commands in the namespace of this name; in the first one if there is no name.
+pub(crate) fn ip_in<'a>(namespace: impl Into<Option<&'a str>>, lines: &str) -> Result<()> {
+    let program = match namespace.into() {
         Some(name) => format!("ip -n {name} -batch -"),
         None => "ip -batch -".to_owned(),
     };

@@ -46,13 +46,10 @@ impl VirtualNic {
             libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_NAPI,
         )?;
         let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
-        topology::ip(
-            None,
-            &format!(
-                "link set {NAME} address {mac}\naddress add {}/24 dev {NAME}\nlink set {NAME} up",
-                ADDRESS.ip()
-            ),
-        )?;
+        topology::ip(&format!(
+            "link set {NAME} address {mac}\naddress add {}/24 dev {NAME}\nlink set {NAME} up",
+            ADDRESS.ip()
+        ))?;
         Ok(Self(file))
     }
 
@@ -72,10 +69,7 @@ pub(crate) fn tap(name: &str) -> Result<File> {
 /// Does the same with one that is a port of the bridge, as libvirt has it, behind which a machine has this address.
 pub(crate) fn bridged_tap(name: &str, mac: &str) -> Result<File> {
     let tap = tap(name)?;
-    topology::ip(
-        None,
-        &format!("link set {name} master br0\nlink set {name} up"),
-    )?;
+    topology::ip(&format!("link set {name} master br0\nlink set {name} up"))?;
     topology::tc(&format!("qdisc replace dev {name} root noqueue"))?;
     Netlink::open(None)?.forward(mac, Behind::Port(name))?;
     Ok(tap)

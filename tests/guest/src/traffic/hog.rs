@@ -94,7 +94,7 @@ pub(crate) fn prepare() -> Result<()> {
         return Ok(());
     }
     netns::add(NAMESPACE)?;
-    topology::ip(Some(NAMESPACE), "link set lo up")?;
+    topology::ip_in(NAMESPACE, "link set lo up")?;
     // Else the device would take them in one piece.
     netns::run(NAMESPACE, "ethtool -K lo tx-udp-segmentation off").map(drop)
 }

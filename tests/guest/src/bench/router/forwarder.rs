@@ -227,26 +227,23 @@ impl Devices {
             true => "type dummy".to_owned(),
             false => format!("type veth peer name {BEHIND}"),
         };
-        topology::ip(None, &format!("link add {OUT} {kind}"))?;
+        topology::ip(&format!("link add {OUT} {kind}"))?;
         for scope in ["all".to_owned(), FEED.to_owned(), OUT.to_owned()] {
             for knob in ["forwarding", "seg6_enabled"] {
                 topology::sysctl(&format!("net/ipv6/conf/{scope}/{knob}"), "1")?;
             }
         }
         if !is_kernel {
-            topology::ip(None, &format!("link set {BEHIND} addrgenmode none up"))?;
+            topology::ip(&format!("link set {BEHIND} addrgenmode none up"))?;
         }
-        topology::ip(
-            None,
-            &format!(
-                "link set {OUT} addrgenmode none mtu {WIRE_MTU} up
-                 neighbour replace {NEXT_HOP} lladdr {NEXT_HOP_MAC} dev {OUT}
-                 route add {NEXT_HOP}/128 dev {OUT}
-                 route add fc00::/16 via {NEXT_HOP} dev {OUT}
-                 route add fd00:70::/32 via {NEXT_HOP} dev {OUT}
-                 sr tunsrc set {TUNNEL_SOURCE}"
-            ),
-        )?;
+        topology::ip(&format!(
+            "link set {OUT} addrgenmode none mtu {WIRE_MTU} up
+             neighbour replace {NEXT_HOP} lladdr {NEXT_HOP_MAC} dev {OUT}
+             route add {NEXT_HOP}/128 dev {OUT}
+             route add fc00::/16 via {NEXT_HOP} dev {OUT}
+             route add fd00:70::/32 via {NEXT_HOP} dev {OUT}
+             sr tunsrc set {TUNNEL_SOURCE}"
+        ))?;
         Ok(devices)
     }
 }
@@ -254,7 +251,7 @@ impl Devices {
 impl Drop for Devices {
     fn drop(&mut self) {
         // The next case finds out if something is left. Routes go with their device.
-        let _gone = topology::ip(None, &format!("link delete {OUT}"));
+        let _gone = topology::ip(&format!("link delete {OUT}"));
         let _off = topology::sysctl("net/ipv6/conf/all/forwarding", "0");
     }
 }
@@ -377,7 +374,7 @@ fn kernel_end(traffic: &Traffic) -> Result<()> {
         Packets::Srv6 { sids } => ensure!(sids > 1, "End needs another SID to go on to"),
     }
     let action = "encap seg6local action End";
-    topology::ip(None, &format!("route add fc00:1::/32 {action} dev {OUT}"))
+    topology::ip(&format!("route add fc00:1::/32 {action} dev {OUT}"))
 }
 
 /// Makes the kernel put each flow into SRv6, as a path of HIKE does.
@@ -392,5 +389,5 @@ fn kernel_encaps(traffic: &Traffic, count: u16) -> Result<()> {
             sids.join(",")
         )?;
     }
-    topology::ip(None, &routes)
+    topology::ip(&routes)
 }

@@ -157,7 +157,7 @@ fn forward(rig: &Rig, onward: Onward) -> Result<Outcome> {
         Onward::Macvtap => {
             let outcome = macvtap().and_then(|tap| beside_guest(&plan, tap));
             // Also after a failure. What is on the veth goes with it.
-            let _ = topology::ip(None, &format!("link del {PORT}"));
+            let _ = topology::ip(&format!("link del {PORT}"));
             outcome
         }
     };
@@ -205,10 +205,9 @@ fn beside(
 
 /// Does the same with packets for a virtual machine, whose end reads them.
 fn beside_guest(plan: &Plan<Datagrams>, mut tap: File) -> Result<Outcome> {
-    topology::ip(
-        Some(CLIENT),
-        &format!("neigh replace {GUEST} lladdr {GUEST_MAC} dev vxlan0"),
-    )?;
+    topology::client_ip(&format!(
+        "neigh replace {GUEST} lladdr {GUEST_MAC} dev vxlan0"
+    ))?;
     let read = AtomicU64::new(0);
     let count = |stop: &AtomicBool| count_frames(&mut tap, &read, stop);
     let measure = || {
@@ -220,17 +219,14 @@ fn beside_guest(plan: &Plan<Datagrams>, mut tap: File) -> Result<Outcome> {
 
 /// Makes a macvtap that the bridge leads to.
 fn macvtap() -> Result<File> {
-    topology::ip(
-        None,
-        &format!(
-            "link add {PORT} type veth peer name {LOWER}
-             link add link {LOWER} {MACVTAP} address {GUEST_MAC} type macvtap mode bridge
-             link set {LOWER} up
-             link set {MACVTAP} up
-             link set {PORT} master br0
-             link set {PORT} up"
-        ),
-    )?;
+    topology::ip(&format!(
+        "link add {PORT} type veth peer name {LOWER}
+         link add link {LOWER} {MACVTAP} address {GUEST_MAC} type macvtap mode bridge
+         link set {LOWER} up
+         link set {MACVTAP} up
+         link set {PORT} master br0
+         link set {PORT} up"
+    ))?;
     Netlink::open(None)?.forward(GUEST_MAC, Behind::Port(PORT))?;
     let number = fs::read_to_string(format!("/sys/class/net/{MACVTAP}/ifindex"))?;
     let path = format!("/dev/tap{}", number.trim());
@@ -251,24 +247,20 @@ fn count_frames(tap: &mut File, read: &AtomicU64, stop: &AtomicBool) -> Result<(
 /// Makes the server the client's router to where the server's route leads back to the client.
 fn route_through_server() -> Result<()> {
     let bridge = topology::mac("br0")?;
-    topology::ip(
-        None,
-        &format!("addr add 10.0.2.1/24 dev br0\nroute replace {FAR}/32 via 192.168.50.1 dev eth0"),
-    )?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "addr add 10.0.2.2/24 dev vxlan0
-             neigh replace 10.0.2.1 lladdr {bridge} dev vxlan0
-             route replace {FAR}/32 via 10.0.2.1 dev vxlan0"
-        ),
-    )?;
+    topology::ip(&format!(
+        "addr add 10.0.2.1/24 dev br0\nroute replace {FAR}/32 via 192.168.50.1 dev eth0"
+    ))?;
+    topology::client_ip(&format!(
+        "addr add 10.0.2.2/24 dev vxlan0
+         neigh replace 10.0.2.1 lladdr {bridge} dev vxlan0
+         route replace {FAR}/32 via 10.0.2.1 dev vxlan0"
+    ))?;
     topology::sysctl("net/ipv4/ip_forward", "1")
 }
 
 fn end_route() -> Result<()> {
     topology::sysctl("net/ipv4/ip_forward", "0")?;
-    topology::ip(None, &format!("route del {FAR}/32"))
+    topology::ip(&format!("route del {FAR}/32"))
 }
 
 fn forwarded() -> Result<u64> {

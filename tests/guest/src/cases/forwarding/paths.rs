@@ -186,30 +186,26 @@ fn gre_seq(rig: &Rig) -> Result<Outcome> {
     // Were it split, lanes would run apart within each few packets.
     rig.prepare(&plan, &Knobs::of(2, 1))?;
     // The tunnel's ends have addresses of their own: the container's usual one is behind it.
-    topology::ip(
-        Some(CONTAINER),
+    topology::container_ip(
         "addr add 10.0.4.2/24 dev eth0
          link add gre1 type gre local 10.0.4.2 remote 10.0.4.1 iseq
          link set gre1 up",
     )?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "addr add 10.0.4.1/24 dev vxlan0
-             neigh replace 10.0.4.2 lladdr {CONTAINER_MAC} dev vxlan0
-             link add gre1 type gre local 10.0.4.1 remote 10.0.4.2 oseq
-             link set gre1 addrgenmode none
-             link set gre1 up
-             route add 10.0.1.2/32 dev gre1 src 10.0.1.1"
-        ),
-    )?;
+    topology::client_ip(&format!(
+        "addr add 10.0.4.1/24 dev vxlan0
+         neigh replace 10.0.4.2 lladdr {CONTAINER_MAC} dev vxlan0
+         link add gre1 type gre local 10.0.4.1 remote 10.0.4.2 oseq
+         link set gre1 addrgenmode none
+         link set gre1 up
+         route add 10.0.1.2/32 dev gre1 src 10.0.1.1"
+    ))?;
     let outcome = Datagrams::measure(&plan, |live| {
         live.wait_for("flows says why", SAID, || {
             Ok(!rig.splits() || flows::any(&[("state", "whole"), ("reason", "path_ordered")])?)
         })
     });
     // Also after a failure.
-    topology::ip(Some(CLIENT), "link del gre1")?;
+    topology::client_ip("link del gre1")?;
     outcome?.judge(|outcome| {
         let tunnel = proc_net::device(CONTAINER, "gre1")?;
         ensure!(
@@ -228,26 +224,20 @@ fn macsec(rig: &Rig) -> Result<Outcome> {
     plan.split = false;
     // Were it split, lanes would run apart within each few packets.
     rig.prepare(&plan, &Knobs::of(2, 1))?;
-    topology::ip(
-        Some(CONTAINER),
-        &format!(
-            "link add link eth0 macsec0 type macsec encrypt off replay on window 0
-             macsec add macsec0 rx port 1 address {CLIENT_MAC}
-             macsec add macsec0 rx port 1 address {CLIENT_MAC} sa 0 pn 1 on key 01 {MACSEC_KEY}
-             link set macsec0 up"
-        ),
-    )?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "link add link vxlan0 macsec0 type macsec encrypt off
-             macsec add macsec0 tx sa 0 pn 1 on key 01 {MACSEC_KEY}
-             link set macsec0 addrgenmode none
-             link set macsec0 up
-             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev macsec0
-             route add 10.0.1.2/32 dev macsec0 src 10.0.1.1"
-        ),
-    )?;
+    topology::container_ip(&format!(
+        "link add link eth0 macsec0 type macsec encrypt off replay on window 0
+         macsec add macsec0 rx port 1 address {CLIENT_MAC}
+         macsec add macsec0 rx port 1 address {CLIENT_MAC} sa 0 pn 1 on key 01 {MACSEC_KEY}
+         link set macsec0 up"
+    ))?;
+    topology::client_ip(&format!(
+        "link add link vxlan0 macsec0 type macsec encrypt off
+         macsec add macsec0 tx sa 0 pn 1 on key 01 {MACSEC_KEY}
+         link set macsec0 addrgenmode none
+         link set macsec0 up
+         neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev macsec0
+         route add 10.0.1.2/32 dev macsec0 src 10.0.1.1"
+    ))?;
     Datagrams::measure(&plan, |_| Ok(()))?.judge(|outcome| {
         let unwrapped = proc_net::device(CONTAINER, "macsec0")?.rx_pkts;
         ensure!(
@@ -267,7 +257,7 @@ fn l2tp(rig: &Rig) -> Result<Outcome> {
     let outcome = through_l2tp(&plan);
     // Also after a failure; the other end goes with its namespace.
     topology::sysctl("net/ipv4/ip_forward", "0")?;
-    topology::ip(None, "l2tp del tunnel tunnel_id 1")?;
+    topology::ip("l2tp del tunnel tunnel_id 1")?;
     outcome?.judge(|outcome| {
         let received = proc_net::device(CONTAINER, "l2tp0")?.rx_pkts;
         ensure!(
@@ -296,35 +286,28 @@ fn through_l2tp(plan: &Plan<Datagrams>) -> Result<Outcome> {
              l2tp add session name l2tp0 tunnel_id 1 session_id 1 peer_session_id 1"
         )
     };
-    topology::ip(
-        Some(CONTAINER),
-        &format!(
-            "addr add 10.0.6.2/24 dev eth0
-             {}
-             link set l2tp0 address {L2TP_MAC} up",
-            tunnel("10.0.6.2", "10.0.6.1")
-        ),
-    )?;
+    topology::container_ip(&format!(
+        "addr add 10.0.6.2/24 dev eth0
+         {}
+         link set l2tp0 address {L2TP_MAC} up",
+        tunnel("10.0.6.2", "10.0.6.1")
+    ))?;
     topology::sysctl("net/ipv4/ip_forward", "1")?;
-    topology::ip(
-        None,
-        &format!(
-            "link set br0 address {BRIDGE_MAC}
-             addr add 10.0.6.1/24 dev br0
-             neigh replace 10.0.6.2 lladdr {CONTAINER_MAC} dev br0
-             {}
-             link set l2tp0 up
-             neigh replace 10.0.1.2 lladdr {L2TP_MAC} dev l2tp0
-             route add 10.0.1.2/32 dev l2tp0",
-            tunnel("10.0.6.1", "10.0.6.2")
-        ),
-    )?;
+    topology::ip(&format!(
+        "link set br0 address {BRIDGE_MAC}
+         addr add 10.0.6.1/24 dev br0
+         neigh replace 10.0.6.2 lladdr {CONTAINER_MAC} dev br0
+         {}
+         link set l2tp0 up
+         neigh replace 10.0.1.2 lladdr {L2TP_MAC} dev l2tp0
+         route add 10.0.1.2/32 dev l2tp0",
+        tunnel("10.0.6.1", "10.0.6.2")
+    ))?;
     // Without a queueing discipline, which the probe would find before it finds the tunnel.
     topology::tc("qdisc replace dev l2tp0 root noqueue")?;
-    topology::ip(
-        Some(CLIENT),
-        &format!("neigh replace 10.0.1.2 lladdr {BRIDGE_MAC} dev vxlan0"),
-    )?;
+    topology::client_ip(&format!(
+        "neigh replace 10.0.1.2 lladdr {BRIDGE_MAC} dev vxlan0"
+    ))?;
     Datagrams::measure(plan, |_| Ok(()))
 }
 
@@ -342,23 +325,17 @@ fn nested(rig: &Rig) -> Result<Outcome> {
              link set gre2 up"
         )
     };
-    topology::ip(
-        Some(CONTAINER),
-        &format!("addr add 10.0.4.2/24 dev eth0\n{}", tunnels(2, 1)),
-    )?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "addr add 10.0.4.1/24 dev vxlan0
-             neigh replace 10.0.4.2 lladdr {CONTAINER_MAC} dev vxlan0
-             {}
-             route add 10.0.1.2/32 dev gre2 src 10.0.1.1",
-            tunnels(1, 2)
-        ),
-    )?;
+    topology::container_ip(&format!("addr add 10.0.4.2/24 dev eth0\n{}", tunnels(2, 1)))?;
+    topology::client_ip(&format!(
+        "addr add 10.0.4.1/24 dev vxlan0
+         neigh replace 10.0.4.2 lladdr {CONTAINER_MAC} dev vxlan0
+         {}
+         route add 10.0.1.2/32 dev gre2 src 10.0.1.1",
+        tunnels(1, 2)
+    ))?;
     let outcome = Datagrams::measure(&plan, |_| Ok(()));
     // Also after a failure.
-    topology::ip(Some(CLIENT), "link del gre2\nlink del gre1")?;
+    topology::client_ip("link del gre2\nlink del gre1")?;
     outcome?.judge(|outcome| {
         let inner = proc_net::device(CONTAINER, "gre2")?.rx_pkts;
         ensure!(
@@ -433,11 +410,11 @@ fn asked<L: Load>(rig: &Rig, plan: &Plan<L>, early: bool) -> Result<Outcome> {
 fn mirror(rig: &Rig) -> Result<Outcome> {
     let (plan, knobs) = (rig.datagrams(), Knobs::default());
     rig.prepare(&plan, &knobs)?;
-    topology::ip(None, "link add mirror0 type dummy\nlink set mirror0 up")?;
+    topology::ip("link add mirror0 type dummy\nlink set mirror0 up")?;
     let outcome = mirrored(&plan);
     // Also after a failure.
     let copies = topology::sent_pkts("mirror0")?;
-    topology::ip(None, "link del mirror0")?;
+    topology::ip("link del mirror0")?;
     outcome?.judge(|outcome| {
         ensure!(
             copies >= outcome.frames / (2 * rig.most_joined()),
@@ -494,34 +471,28 @@ fn redirects(rig: &Rig) -> Result<Outcome> {
     rig.prepare(&plan, &knobs)?;
     let outcome = redirected(&plan);
     // Also after a failure. Each pair goes with its first end.
-    topology::ip(
-        None,
-        "link del r1\nlink del r2\nlink del r3\nlink del r4\nlink del r5",
-    )?;
+    topology::ip("link del r1\nlink del r2\nlink del r3\nlink del r4\nlink del r5")?;
     outcome?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
 }
 
 fn redirected(plan: &Plan<Datagrams>) -> Result<Outcome> {
-    topology::ip(
-        None,
-        &format!(
-            "link add r1 type veth peer name s1
-             link add r2 type veth peer name s2
-             link add r3 type veth peer name s3
-             link add r4 type veth peer name s4
-             link add r5 type veth peer name eth1 address {CONTAINER_MAC} netns {CONTAINER}
-             link set r1 up
-             link set s1 up
-             link set r2 up
-             link set s2 up
-             link set r3 up
-             link set s3 up
-             link set r4 up
-             link set s4 up
-             link set r5 up"
-        ),
-    )?;
-    topology::ip(Some(CONTAINER), "link set eth1 up")?;
+    topology::ip(&format!(
+        "link add r1 type veth peer name s1
+         link add r2 type veth peer name s2
+         link add r3 type veth peer name s3
+         link add r4 type veth peer name s4
+         link add r5 type veth peer name eth1 address {CONTAINER_MAC} netns {CONTAINER}
+         link set r1 up
+         link set s1 up
+         link set r2 up
+         link set s2 up
+         link set r3 up
+         link set s3 up
+         link set r4 up
+         link set s4 up
+         link set r5 up"
+    ))?;
+    topology::container_ip("link set eth1 up")?;
     for (from, at, to) in [
         ("veth0", "egress", "r1"),
         ("r1", "egress", "r2"),
@@ -571,13 +542,10 @@ fn searches(rig: &Rig) -> Result<Outcome> {
 
 fn unwrapped_on_host(plan: &Plan<Datagrams>) -> Result<Outcome> {
     topology::sysctl("net/ipv4/ip_forward", "1")?;
-    topology::ip(
-        None,
-        &format!(
-            "route add 10.0.1.2/32 dev br0
-             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev br0"
-        ),
-    )?;
+    topology::ip(&format!(
+        "route add 10.0.1.2/32 dev br0
+         neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev br0"
+    ))?;
     TO_HOST.set_up(None, "fwd")?;
     TO_HOST.set_up(Some(CLIENT), "out")?;
     Datagrams::measure(plan, |live| live.flow_for(SEARCH))

@@ -9,7 +9,7 @@ use mflow_protocol::network::{CLIENT_HOST, CLIENT_MAC, CONTAINER_MAC, SERVER_HOS
 
 use crate::cases::{Case, Run};
 use crate::mflow::{self, Knobs};
-use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::topology::{self, Family};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -94,7 +94,7 @@ fn forget(plan: &Plan<Datagrams>) -> Result<Outcome> {
     topology::sysctl("net/ipv4/neigh/veth0/unres_qlen_bytes", WAITING_BYTES)?;
     Datagrams::measure(plan, |live| {
         live.flow_for(PAUSE)?;
-        topology::ip(None, &format!("neigh del {container} dev veth0"))?;
+        topology::ip(&format!("neigh del {container} dev veth0"))?;
         live.flow_for(PAUSE)
     })
 }
@@ -103,44 +103,32 @@ fn forget(plan: &Plan<Datagrams>) -> Result<Outcome> {
 pub(crate) fn routes(through: Through) -> Result<()> {
     let (client, container) = (Family::V4.client(), Family::V4.container());
     let veth = topology::mac("veth0")?;
-    topology::ip(
-        None,
-        &format!(
-            "link set veth0 nomaster
-             link set vxlan0 nomaster
-             neigh replace {container} lladdr {CONTAINER_MAC} dev veth0
-             route replace {container}/32 dev veth0"
-        ),
-    )?;
-    topology::ip(
-        Some(CONTAINER),
-        &format!("neigh replace {client} lladdr {veth} dev eth0"),
-    )?;
+    topology::ip(&format!(
+        "link set veth0 nomaster
+         link set vxlan0 nomaster
+         neigh replace {container} lladdr {CONTAINER_MAC} dev veth0
+         route replace {container}/32 dev veth0"
+    ))?;
+    topology::container_ip(&format!("neigh replace {client} lladdr {veth} dev eth0"))?;
     topology::sysctl("net/ipv4/ip_forward", "1")?;
     match through {
         Through::Tunnel => {
             let vxlan = topology::mac("vxlan0")?;
-            topology::ip(
-                None,
-                &format!(
-                    "neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
-                     route replace {client}/32 dev vxlan0"
-                ),
-            )?;
-            topology::ip(
-                Some(CLIENT),
-                &format!("neigh replace {container} lladdr {vxlan} dev vxlan0"),
-            )
+            topology::ip(&format!(
+                "neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
+                 route replace {client}/32 dev vxlan0"
+            ))?;
+            topology::client_ip(&format!(
+                "neigh replace {container} lladdr {vxlan} dev vxlan0"
+            ))
         }
         Through::Host => {
-            topology::ip(
-                None,
-                &format!("route replace {client}/32 via {CLIENT_HOST} dev eth0"),
-            )?;
-            topology::ip(
-                Some(CLIENT),
-                &format!("route replace {container}/32 via {SERVER_HOST} dev eth1 src {client} rto_min 5s"),
-            )
+            topology::ip(&format!(
+                "route replace {client}/32 via {CLIENT_HOST} dev eth0"
+            ))?;
+            topology::client_ip(&format!(
+                "route replace {container}/32 via {SERVER_HOST} dev eth1 src {client} rto_min 5s"
+            ))
         }
     }
 }

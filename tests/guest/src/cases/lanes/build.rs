@@ -318,12 +318,9 @@ enum Loss {
 }
 
 fn lose(loss: Loss) -> Result<()> {
-    topology::ip(
-        None,
-        &format!(
-            "link add {VETH} type veth peer name {PEER}\nlink set {VETH} up\nlink set {PEER} up"
-        ),
-    )?;
+    topology::ip(&format!(
+        "link add {VETH} type veth peer name {PEER}\nlink set {VETH} up\nlink set {PEER} up"
+    ))?;
     mflow::write("devices", &format!("+{VETH}"))?;
     until_builders(&format!("{VETH} lane "))?;
     let index = fs::read_to_string(format!("/sys/class/net/{VETH}/ifindex"))?;
@@ -336,8 +333,8 @@ fn lose(loss: Loss) -> Result<()> {
     );
     match loss {
         Loss::OptedOut => mflow::write("devices", &format!("-{VETH}"))?,
-        Loss::Deleted => topology::ip(None, &format!("link del {VETH}"))?,
-        Loss::Moved => topology::ip(None, &format!("link set {VETH} netns {ELSEWHERE}"))?,
+        Loss::Deleted => topology::ip(&format!("link del {VETH}"))?,
+        Loss::Moved => topology::ip(&format!("link set {VETH} netns {ELSEWHERE}"))?,
         Loss::Knob => mflow::write("build", "nic")?,
         Loss::Unloaded => mflow::unload()?,
     }
@@ -349,7 +346,7 @@ fn lose(loss: Loss) -> Result<()> {
     let namespace = (loss == Loss::Moved).then_some(ELSEWHERE);
     if loss != Loss::Deleted {
         command::wait_until("its program is taken off", || Ok(!has_program(namespace)?))?;
-        topology::ip(namespace, &format!("link del {VETH}"))?;
+        topology::ip_in(namespace, &format!("link del {VETH}"))?;
     }
     if loss == Loss::Knob {
         mflow::write("build", "lane")?;

@@ -385,7 +385,7 @@ fn take_away_held(rig: &Rig) -> Result<Outcome> {
                 .wait_for("packets wait for a stage", START, || {
                     Ok(waiting()? > WAITING_BYTES)
                 })
-                .and_then(|()| topology::ip(None, "link del vxlan0"));
+                .and_then(|()| topology::ip("link del vxlan0"));
             hog.stop()?;
             gone?;
             live.flow_for(PAUSE)
@@ -431,21 +431,20 @@ const LOSSES: &[Loss] = &[
     Loss {
         name: "vxlan",
         what: "the VXLAN device",
-        take_away: || topology::ip(None, "link del vxlan0"),
+        take_away: || topology::ip("link del vxlan0"),
     },
     Loss {
         name: "veth",
         what: "the veth pair",
-        take_away: || topology::ip(None, "link del veth0"),
+        take_away: || topology::ip("link del veth0"),
     },
     Loss {
         name: "container",
         what: "the container's namespace",
         take_away: || {
-            topology::ip(
-                None,
-                &format!("link set dev veth0 nomaster\nnetns del {CONTAINER}"),
-            )
+            topology::ip(&format!(
+                "link set dev veth0 nomaster\nnetns del {CONTAINER}"
+            ))
         },
     },
     Loss {

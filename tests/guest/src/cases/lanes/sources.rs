@@ -165,7 +165,7 @@ fn many(rig: &Rig) -> Result<Outcome> {
     });
     // Also after a failure.
     mflow::unload()?;
-    topology::ip(None, &format!("link del {MANY}"))?;
+    topology::ip(&format!("link del {MANY}"))?;
     outcome?.judge(|outcome| {
         outcome.require_whole()?;
         outcome.require_order()
@@ -174,19 +174,13 @@ fn many(rig: &Rig) -> Result<Outcome> {
 
 /// Makes a pair of devices that are polled by queue, the other end in the client's namespace.
 fn many_queues_up() -> Result<()> {
-    topology::ip(
-        None,
-        &format!(
-            "link add {MANY} numtxqueues {MANY_QUEUES} numrxqueues {MANY_QUEUES} type veth peer name many1 numtxqueues {MANY_QUEUES} numrxqueues {MANY_QUEUES}
-             link set many1 netns {CLIENT}
-             link set {MANY} up
-             addr add 10.0.7.2/24 dev {MANY}"
-        ),
-    )?;
-    topology::ip(
-        Some(CLIENT),
-        "link set many1 up\naddr add 10.0.7.1/24 dev many1",
-    )?;
+    topology::ip(&format!(
+        "link add {MANY} numtxqueues {MANY_QUEUES} numrxqueues {MANY_QUEUES} type veth peer name many1 numtxqueues {MANY_QUEUES} numrxqueues {MANY_QUEUES}
+         link set many1 netns {CLIENT}
+         link set {MANY} up
+         addr add 10.0.7.2/24 dev {MANY}"
+    ))?;
+    topology::client_ip("link set many1 up\naddr add 10.0.7.1/24 dev many1")?;
     // With GRO, each queue has a NAPI.
     command::run(&format!("ethtool -K {MANY} gro on")).map(drop)
 }

@@ -15,7 +15,7 @@ use crate::machine::cpu::{LANES, LANE_MASK, NIC, READER};
 use crate::mflow::{self, Knobs, Stats};
 use crate::network::bpf::{Xdp, XdpMode};
 use crate::network::netns;
-use crate::network::topology::{self, CLIENT, CONTAINER};
+use crate::network::topology::{self, CONTAINER};
 use crate::traffic::datagrams::receiver::{self, Receiver};
 use crate::traffic::datagrams::run::{self, Datagrams};
 use crate::traffic::datagrams::sender::{SendOrder, Sender};
@@ -375,21 +375,18 @@ fn two_overlays_one_outer(rig: &Rig) -> Result<Outcome> {
 /// the first.
 fn second_overlay_up() -> Result<()> {
     netns::add(SECOND)?;
-    topology::ip(
-        None,
-        &format!(
-            "link add vxlan1 mtu 1450 type vxlan id 43 dev eth0 local 192.168.50.2 remote 192.168.50.1 dstport {VXLAN_PORT} nolearning
-             link add br1 mtu 1450 type bridge stp_state 0 forward_delay 0 mcast_snooping 0
-             link add veth1 mtu 1450 type veth peer name eth0 netns {SECOND} address {SECOND_MAC}
-             link set vxlan1 master br1
-             link set veth1 master br1
-             link set vxlan1 up
-             link set veth1 up
-             link set br1 up"
-        ),
-    )?;
-    topology::ip(
-        Some(SECOND),
+    topology::ip(&format!(
+        "link add vxlan1 mtu 1450 type vxlan id 43 dev eth0 local 192.168.50.2 remote 192.168.50.1 dstport {VXLAN_PORT} nolearning
+         link add br1 mtu 1450 type bridge stp_state 0 forward_delay 0 mcast_snooping 0
+         link add veth1 mtu 1450 type veth peer name eth0 netns {SECOND} address {SECOND_MAC}
+         link set vxlan1 master br1
+         link set veth1 master br1
+         link set vxlan1 up
+         link set veth1 up
+         link set br1 up"
+    ))?;
+    topology::ip_in(
+        SECOND,
         &format!(
             "link set eth0 mtu 1450 up
              addr add {SECOND_CONTAINER}/24 dev eth0
@@ -397,22 +394,19 @@ fn second_overlay_up() -> Result<()> {
         ),
     )?;
     netns::run(SECOND, "ethtool -K eth0 gro on")?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "link add vxlan1 mtu 1450 address {SECOND_CLIENT_MAC} type vxlan id 43 dev eth1 local 192.168.50.1 remote 192.168.50.2 \
-             dstport {VXLAN_PORT} srcport 50000 50001 nolearning
-             link set vxlan1 up
-             addr add {SECOND_CLIENT}/24 dev vxlan1
-             neigh replace {SECOND_CONTAINER} lladdr {SECOND_MAC} dev vxlan1"
-        ),
-    )
+    topology::client_ip(&format!(
+        "link add vxlan1 mtu 1450 address {SECOND_CLIENT_MAC} type vxlan id 43 dev eth1 local 192.168.50.1 remote 192.168.50.2 \
+         dstport {VXLAN_PORT} srcport 50000 50001 nolearning
+         link set vxlan1 up
+         addr add {SECOND_CLIENT}/24 dev vxlan1
+         neigh replace {SECOND_CONTAINER} lladdr {SECOND_MAC} dev vxlan1"
+    ))
 }
 
 fn second_overlay_down() -> Result<()> {
     netns::delete(SECOND)?;
-    topology::ip(None, "link del vxlan1\nlink del br1")?;
-    topology::ip(Some(CLIENT), "link del vxlan1")
+    topology::ip("link del vxlan1\nlink del br1")?;
+    topology::client_ip("link del vxlan1")
 }
 
 fn tc(lines: &str) -> Result<Option<Xdp>> {
@@ -445,10 +439,7 @@ fn cpumap() -> Result<Option<Xdp>> {
 }
 
 fn ifb() -> Result<Option<Xdp>> {
-    topology::ip(
-        None,
-        "link add queue0 txqueuelen 10000 type ifb\nlink set queue0 up",
-    )?;
+    topology::ip("link add queue0 txqueuelen 10000 type ifb\nlink set queue0 up")?;
     tc("qdisc add dev vxlan0 clsact
         filter add dev vxlan0 ingress matchall action mirred egress redirect dev queue0")
 }

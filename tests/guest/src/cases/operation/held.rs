@@ -73,10 +73,7 @@ fn held_for(rig: &Rig, plan: &Plan<Datagrams>, delay: Duration) -> Result<Option
     // So that each packet is a datagram.
     mflow::write("join", "0")?;
     // Before there is traffic: the first one in the system patches the kernel's code.
-    topology::ip(
-        None,
-        "link add queue0 txqueuelen 10000 type ifb\nlink set queue0 up",
-    )?;
+    topology::ip("link add queue0 txqueuelen 10000 type ifb\nlink set queue0 up")?;
     topology::tc(&format!(
         "qdisc add dev queue0 root netem delay {}ms limit 100000
          qdisc add dev vxlan0 clsact",

@@ -13,7 +13,7 @@ use crate::machine::{command, threads};
 use crate::mflow::{self, Knobs};
 use crate::network::nfqueue::Judge;
 use crate::network::packet_socket::PacketSocket;
-use crate::network::topology::{self, CLIENT, CONTAINER};
+use crate::network::topology::{self, CONTAINER};
 use crate::network::{netns, nft};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
@@ -336,7 +336,7 @@ fn verdict(rig: &Rig) -> Result<Outcome> {
 fn clones(rig: &Rig) -> Result<Outcome> {
     let (plan, knobs) = (rig.streams(), Knobs::default());
     rig.prepare(&plan, &knobs)?;
-    topology::ip(Some(CLIENT), &format!("link set vxlan0 mtu {TAKEN_MTU}"))?;
+    topology::client_ip(&format!("link set vxlan0 mtu {TAKEN_MTU}"))?;
     let tap = PacketSocket::open_here("eth0")?;
     tap.make_room(TAP_BYTES)?;
     let outcome = Streams::measure(&plan, |_| Ok(()))?;

@@ -10,7 +10,7 @@ use crate::cases::STAGES;
 use crate::cases::{Case, Run};
 use crate::mflow::{Knobs, Mode};
 use crate::network::nft;
-use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::topology::{self, Family, CONTAINER};
 use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -87,8 +87,8 @@ fn without_ethernet(rig: &Rig) -> Result<Outcome> {
     let outcome = ends_of_geneve_ip().and_then(|()| Datagrams::measure(&plan, |_| Ok(())));
     // Also after a failure; routes go with their device.
     topology::sysctl("net/ipv6/conf/all/forwarding", "0")?;
-    topology::ip(Some(CLIENT), "link del tunnel1")?;
-    topology::ip(None, "link del tunnel1")?;
+    topology::client_ip("link del tunnel1")?;
+    topology::ip("link del tunnel1")?;
     outcome?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
 }
 
@@ -100,20 +100,16 @@ fn ends_of_geneve_ip() -> Result<()> {
         )
     };
     let (client, container) = (Family::V6.client(), Family::V6.container());
-    topology::ip(None, &add("192.168.50.1"))?;
-    topology::ip(Some(CLIENT), &add("192.168.50.2"))?;
-    topology::ip(
-        Some(CLIENT),
-        &format!("route add {container}/128 dev tunnel1 src {client}"),
-    )?;
+    topology::ip(&add("192.168.50.1"))?;
+    topology::client_ip(&add("192.168.50.2"))?;
+    topology::client_ip(&format!(
+        "route add {container}/128 dev tunnel1 src {client}"
+    ))?;
     topology::sysctl("net/ipv6/conf/all/forwarding", "1")?;
-    topology::ip(
-        None,
-        &format!(
-            "route add {container}/128 dev br0
-             neigh replace {container} lladdr {CONTAINER_MAC} dev br0"
-        ),
-    )
+    topology::ip(&format!(
+        "route add {container}/128 dev br0
+         neigh replace {container} lladdr {CONTAINER_MAC} dev br0"
+    ))
 }
 
 fn in_stages(rig: &Rig, tunnel: &Tunnel) -> Result<Outcome> {
@@ -159,8 +155,8 @@ fn through(
         .set_up()
         .and_then(|()| Datagrams::measure(plan, during));
     // Also after a failure; routes go with their device.
-    topology::ip(Some(CLIENT), "link del tunnel1")?;
-    topology::ip(None, "link del tunnel1")?;
+    topology::client_ip("link del tunnel1")?;
+    topology::ip("link del tunnel1")?;
     if !tunnel.is_ethernet {
         topology::sysctl("net/ipv4/ip_forward", "0")?;
     }
@@ -180,26 +176,19 @@ impl Tunnel {
                 self.kind
             )
         };
-        topology::ip(None, &add("192.168.50.2", "192.168.50.1"))?;
-        topology::ip(Some(CLIENT), &add("192.168.50.1", "192.168.50.2"))?;
-        topology::ip(
-            Some(CLIENT),
-            "route add 10.0.1.2/32 dev tunnel1 src 10.0.1.1",
-        )?;
+        topology::ip(&add("192.168.50.2", "192.168.50.1"))?;
+        topology::client_ip(&add("192.168.50.1", "192.168.50.2"))?;
+        topology::client_ip("route add 10.0.1.2/32 dev tunnel1 src 10.0.1.1")?;
         if self.is_ethernet {
-            topology::ip(None, "link set tunnel1 master br0")?;
-            return topology::ip(
-                Some(CLIENT),
-                &format!("neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev tunnel1"),
-            );
+            topology::ip("link set tunnel1 master br0")?;
+            return topology::client_ip(&format!(
+                "neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev tunnel1"
+            ));
         }
         topology::sysctl("net/ipv4/ip_forward", "1")?;
-        topology::ip(
-            None,
-            &format!(
-                "route add 10.0.1.2/32 dev br0
-                 neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev br0"
-            ),
-        )
+        topology::ip(&format!(
+            "route add 10.0.1.2/32 dev br0
+             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev br0"
+        ))
     }
 }

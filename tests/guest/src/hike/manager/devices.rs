@@ -49,7 +49,7 @@ way = {{ destination = "2001:db8:1::/48", device = "two", sids = ["fc00::1"] }}
 }
 
 fn ip(lines: &str) -> Result<()> {
-    topology::ip(Some(INGRESS), lines)
+    topology::ip_in(INGRESS, lines)
 }
 
 fn come_and_go(hook: Hook) -> Result<()> {

@@ -189,8 +189,8 @@ fn others() -> Result<()> {
             && shown.lines().count() == 3,
         "it shows {shown}"
     );
-    topology::ip(
-        Some(EGRESS),
+    topology::ip_in(
+        EGRESS,
         &format!(
             "route del fc00:8::/64 proto 72
              route add fc00:7::/64 dev {RIGHT} proto 72"

@@ -235,10 +235,7 @@ fn refusals(daemon: &Daemon<'_>) -> Result<()> {
     let expected = "hike: there is no device eth77; there are ";
     ensure!(said.starts_with(expected), "it says `{said}`");
     // Another program has a device: the one that was taken before it has to go back.
-    topology::ip(
-        Some(INGRESS),
-        "link add other type veth peer name other-peer",
-    )?;
+    topology::ip_in(INGRESS, "link add other type veth peer name other-peer")?;
     let other = Place::new(INGRESS);
     let others = other.start()?;
     others.apply("devices = [\"other\"]")?;

@@ -32,8 +32,8 @@ pub(crate) fn up() -> Result<()> {
         }
     }
     topology::sysctl("net/ipv6/conf/default/accept_dad", "0")?;
-    topology::ip(
-        Some(NAMESPACE),
+    topology::ip_in(
+        NAMESPACE,
         &format!(
             "link set lo up
              link add {PORT} mtu {MTU} address {port} type veth peer name peer0 mtu {MTU}

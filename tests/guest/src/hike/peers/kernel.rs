@@ -64,7 +64,7 @@ pub(crate) fn shapes() -> impl Iterator<Item = Shape> {
 
 fn encapsulates() -> Result<()> {
     let _network = Network::up()?;
-    topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
+    topology::ip_in(INGRESS, &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
     let wire = Wire::open()?;
     for engine in [Engine::Compiled, Engine::TailCalls] {
         let mut hike = instance(engine)?;
@@ -192,15 +192,15 @@ pub(crate) fn by_kernel<T>(shape: Shape, work: impl FnOnce(()) -> Result<T>) -> 
     let bits = if shape.v6 { 128 } else { 32 };
     let route = format!("route {{}} {}/{bits}", destination(shape));
     let add = route.replace("{}", "add");
-    topology::ip(
-        Some(INGRESS),
+    topology::ip_in(
+        INGRESS,
         &format!(
             "{add} encap seg6 mode {mode} segs {} dev {RIGHT}",
             sids.join(",")
         ),
     )?;
     let done = work(());
-    topology::ip(Some(INGRESS), &route.replace("{}", "delete"))?;
+    topology::ip_in(INGRESS, &route.replace("{}", "delete"))?;
     done
 }
 
@@ -266,7 +266,7 @@ pub(crate) fn delivered(shape: Shape, hop_limit: u8) -> Result<Vec<u8>> {
 fn monitored() -> Result<()> {
     const PACKETS: u64 = 200;
     let _network = Network::up()?;
-    topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
+    topology::ip_in(INGRESS, &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
     let wire = Wire::open()?;
     let mut hike = instance(Engine::Compiled)?;
     let class = Class {

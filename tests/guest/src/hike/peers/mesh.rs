@@ -121,7 +121,7 @@ impl Mesh {
                 }
                 Ok(())
             })?;
-            topology::ip(Some(name), "link set lo up")?;
+            topology::ip_in(name, "link set lo up")?;
         }
         for (one, other) in mesh.links() {
             mesh.link(one, other)?;
@@ -161,14 +161,14 @@ impl Mesh {
 
     fn link(&self, one: u16, other: u16) -> Result<()> {
         let (name, others) = (router_name(one), router_name(other));
-        topology::ip(
-            Some(name),
+        topology::ip_in(
+            name,
             &format!("link add {others} type veth peer name {name} netns {others}"),
         )?;
         for (at, device, router, peer) in [(name, others, one, other), (others, name, other, one)] {
             let address = link_address(router, peer);
-            topology::ip(
-                Some(at),
+            topology::ip_in(
+                at,
                 &format!("address add {address}/64 dev {device} nodad\nlink set {device} up"),
             )?;
             for_xdp(at, device)?;
@@ -180,8 +180,8 @@ impl Mesh {
         let (name, router) = (host.name(), router_name(host.router));
         // CAST: small numbers.
         let mac = format!("02:00:00:00:{:02x}:{:02x}", host.router, host.id);
-        topology::ip(
-            Some(name),
+        topology::ip_in(
+            name,
             &format!("link add wire type veth peer name {name} address {mac} netns {router}"),
         )?;
         let (v6, v4) = (host.address(true), host.address(false));
@@ -195,7 +195,7 @@ impl Mesh {
                 lines += &format!("neighbour add {address} lladdr {mac} dev wire\n");
             }
         }
-        topology::ip(Some(name), &lines)?;
+        topology::ip_in(name, &lines)?;
         let (v6, v4) = (address(254, true), address(254, false));
         let mut lines = String::new();
         if let Some(tenant) = host.tenant {
@@ -247,12 +247,12 @@ impl Mesh {
                 lines += &format!("route add {sid} table {SIDS} encap seg6local action {action} vrftable {tenant} dev vrf{tenant}\n");
             }
         }
-        topology::ip(Some(router_name(router)), &lines)?;
+        topology::ip_in(router_name(router), &lines)?;
         let rule = format!("-6 rule add to fc00::/16 lookup {SIDS} prio 999");
         crate::machine::command::run(&format!("ip -n {} {rule}", router_name(router)))?;
         let tunnels_from = tunnel_source(router);
-        topology::ip(
-            Some(router_name(router)),
+        topology::ip_in(
+            router_name(router),
             &format!("address add {tunnels_from}/128 dev lo nodad\nsr tunsrc set {tunnels_from}"),
         )
     }
@@ -272,8 +272,8 @@ impl Mesh {
             None => format!("dev {core}"),
         };
         let (mode, sids) = (policy.mode, sids.join(","));
-        topology::ip(
-            Some(router_name(router)),
+        topology::ip_in(
+            router_name(router),
             &format!("route add {to} encap seg6 mode {mode} segs {sids} {device}"),
         )
     }

@@ -266,8 +266,8 @@ fn answer(node: &str, frame: &[u8]) -> Result<Vec<u8>> {
 fn local_sids() -> Result<()> {
     let _network = ready()?;
     // Back to the tunnel's source.
-    topology::ip(
-        Some(WAY2),
+    topology::ip_in(
+        WAY2,
         &format!("route add fd00:1::/64 via fd00:2::1 dev {LEFT}"),
     )?;
     compare_all(&roles())
@@ -275,15 +275,15 @@ fn local_sids() -> Result<()> {
 
 fn vrf() -> Result<()> {
     let _network = ready()?;
-    topology::ip(
-        Some(EGRESS),
+    topology::ip_in(
+        EGRESS,
         &format!("link add {VRF} type vrf table {VRF_TABLE}\nlink set {VRF} up"),
     )?;
     netns::within(EGRESS, || topology::sysctl("net/vrf/strict_mode", "1"))?;
     // A device that comes to a VRF is down for a moment, and loses what it had. Answers leave the VRF by the way that packets came.
     let neighbour = text(mac(4, 2));
-    topology::ip(
-        Some(EGRESS),
+    topology::ip_in(
+        EGRESS,
         &format!(
             "link set {RIGHT} master {VRF}
              address replace fd00:4::1/64 dev {RIGHT} nodad
@@ -300,7 +300,7 @@ fn vrf() -> Result<()> {
 /// Makes the domain, whose nodes answer each packet that they cannot forward.
 fn ready() -> Result<Network> {
     let network = Network::up()?;
-    topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
+    topology::ip_in(INGRESS, &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
     for node in [WAY1, WAY2, EGRESS] {
         netns::within(node, || {
             topology::sysctl("net/ipv6/icmp/ratemask", "")?;
@@ -329,7 +329,7 @@ fn compare_all(roles: &[Role]) -> Result<()> {
 
 fn compare(role: &Role, hike: &mut Hike) -> Result<()> {
     let wire = Wire::at(role.node)?;
-    let replace = |route: String| topology::ip(Some(role.node), &format!("route replace {route}"));
+    let replace = |route: String| topology::ip_in(role.node, &format!("route replace {route}"));
     // The kernel's behaviours write into what a socket has seen, so none is there while one looks.
     replace(format!("blackhole {}", role.sids))?;
     let into = wire

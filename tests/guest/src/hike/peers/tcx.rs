@@ -109,7 +109,7 @@ fn with_class<T>(
 
 fn forwarded() -> Result<()> {
     let _network = Network::up()?;
-    topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
+    topology::ip_in(INGRESS, &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
     let wire = Wire::open()?;
     let mut instances = Vec::new();
     for (engine, chain) in [
@@ -174,7 +174,7 @@ fn same(ours: &Seen, expected: &Seen) -> Result<()> {
 
 fn own() -> Result<()> {
     let _network = Network::up()?;
-    topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
+    topology::ip_in(INGRESS, &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
     let sockets = netns::within(INGRESS, || {
         // Else each socket has a label of its own.
         topology::sysctl("net/ipv6/auto_flowlabels", "0")?;
@@ -212,8 +212,8 @@ fn redirected(engine: Engine) -> Result<()> {
     const PACKETS: u64 = 3;
     let _network = Network::up()?;
     let wire = Wire::open()?;
-    topology::ip(
-        Some(INGRESS),
+    topology::ip_in(
+        INGRESS,
         &format!(
             "link add {SIDE} type veth peer name {SIDE} netns {WAY1}
              address add fd00:9::1/64 dev {SIDE} nodad
@@ -221,8 +221,8 @@ fn redirected(engine: Engine) -> Result<()> {
              route add fc00:1::/32 via fd00:9::2 dev {SIDE}"
         ),
     )?;
-    topology::ip(
-        Some(WAY1),
+    topology::ip_in(
+        WAY1,
         &format!("address add fd00:9::2/64 dev {SIDE} nodad\nlink set {SIDE} up"),
     )?;
     let side = PacketSocket::open(WAY1, SIDE)?;
@@ -239,8 +239,8 @@ fn redirected(engine: Engine) -> Result<()> {
         hike.attach(SIDE)
     })?;
     // What a VLAN's device has tagged is for no chain below it.
-    topology::ip(
-        Some(INGRESS),
+    topology::ip_in(
+        INGRESS,
         &format!(
             "link add link {RIGHT} name tagged type vlan id 5
              address add fd00:5::1/64 dev tagged nodad
@@ -293,8 +293,8 @@ fn streams() -> Result<()> {
             IpAddr::V6(_) => ("fd00:1::2", LEFT_V6),
             IpAddr::V4(_) => ("10.9.1.2", LEFT_V4),
         };
-        topology::ip(
-            Some(INGRESS),
+        topology::ip_in(
+            INGRESS,
             &format!("route add {to} via {via} dev {RIGHT} src {from} mtu {INNER_MTU}"),
         )?;
         for (cuts, knows_tunnels, gso_segs) in [
@@ -307,7 +307,7 @@ fn streams() -> Result<()> {
                 &format!("ethtool -K {RIGHT} tx-ipxip6-segmentation {knows_tunnels}"),
             )?;
             let link = format!("link set dev {RIGHT} gso_max_segs {gso_segs}");
-            topology::ip(Some(INGRESS), &link)?;
+            topology::ip_in(INGRESS, &link)?;
             let engine = if cuts == Cuts::Tcp {
                 Engine::TailCalls
             } else {

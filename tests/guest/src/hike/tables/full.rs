@@ -207,7 +207,7 @@ fn others() -> Result<()> {
 fn ports() -> Result<()> {
     let mut classed = Classed::new()?;
     let lines = (0..PORTS).map(|number| format!("link add full{number} type bridge"));
-    topology::ip(Some(NODE), &lines.collect::<Vec<_>>().join("\n"))?;
+    topology::ip_in(NODE, &lines.collect::<Vec<_>>().join("\n"))?;
     netns::within(NODE, || {
         let lo = if_nametoindex("lo")?;
         classed.hike.add_port(lo)?;

@@ -250,8 +250,8 @@ fn through(host: &Host, to: To, fate: Fate, set_up: fn() -> Result<()>) -> Resul
 fn vlan() -> Result<()> {
     for (place, namespace, lower) in [(0, CLIENT, "vxlan0"), (1, CONTAINER, "eth0")] {
         let (v4, v6) = (IN_VLAN[place], IN_VLAN6[place]);
-        topology::ip(
-            Some(namespace),
+        topology::ip_in(
+            namespace,
             &format!(
                 "link add link {lower} name vlan100 type vlan id 100
                  link set vlan100 up
@@ -261,18 +261,16 @@ fn vlan() -> Result<()> {
         )?;
     }
     for container in [IN_VLAN[1], IN_VLAN6[1]] {
-        topology::ip(
-            Some(CLIENT),
-            &format!("neigh replace {container} lladdr {CONTAINER_MAC} dev vlan100"),
-        )?;
+        topology::client_ip(&format!(
+            "neigh replace {container} lladdr {CONTAINER_MAC} dev vlan100"
+        ))?;
     }
     Ok(())
 }
 
 /// Puts the container's device into a VRF; sockets of no VRF take what comes there.
 fn vrf() -> Result<()> {
-    topology::ip(
-        Some(CONTAINER),
+    topology::container_ip(
         "link add vrf0 type vrf table 10
          link set vrf0 up
          link set eth0 master vrf0",
@@ -281,14 +279,11 @@ fn vrf() -> Result<()> {
         topology::sysctl("net/ipv4/udp_l3mdev_accept", "1")
     })?;
     // Addresses of IPv6 go when a device is put somewhere.
-    topology::ip(
-        Some(CONTAINER),
-        &format!(
-            "addr replace fd00:1::2/64 dev eth0 nodad
-             neigh replace 10.0.1.1 lladdr {CLIENT_MAC} dev eth0
-             neigh replace fd00:1::1 lladdr {CLIENT_MAC} dev eth0"
-        ),
-    )
+    topology::container_ip(&format!(
+        "addr replace fd00:1::2/64 dev eth0 nodad
+         neigh replace 10.0.1.1 lladdr {CLIENT_MAC} dev eth0
+         neigh replace fd00:1::1 lladdr {CLIENT_MAC} dev eth0"
+    ))
 }
 
 /// Adds a tunnel's end to the client and to the container, which the arguments make from their own and the other's address.
@@ -298,8 +293,8 @@ fn tunnel(kind: impl Fn(IpAddr, IpAddr) -> String) -> Result<()> {
     topology::client_without("inner0")?;
     for (place, namespace) in [CLIENT, CONTAINER].into_iter().enumerate() {
         let other = 1 - place;
-        topology::ip(
-            Some(namespace),
+        topology::ip_in(
+            namespace,
             &format!(
                 "link add inner0 {}
                  link set inner0 addrgenmode none
@@ -325,8 +320,8 @@ fn geneve() -> Result<()> {
     })?;
     for (place, namespace) in [CLIENT, CONTAINER].into_iter().enumerate() {
         let (address, mac) = (IN_TUNNEL[1 - place], TUNNEL_MACS[1 - place]);
-        topology::ip(
-            Some(namespace),
+        topology::ip_in(
+            namespace,
             &format!("neigh replace {address} lladdr {mac} dev inner0"),
         )?;
     }
@@ -335,7 +330,7 @@ fn geneve() -> Result<()> {
 
 /// Sets up what the plugin `bandwidth` sets up for a container that is limited both ways.
 fn bandwidth() -> Result<()> {
-    topology::ip(None, "link add queue0 type ifb\nlink set queue0 up")?;
+    topology::ip("link add queue0 type ifb\nlink set queue0 up")?;
     topology::tc(&format!(
         "{TBF}
          qdisc add dev veth0 ingress

@@ -14,7 +14,7 @@ use crate::hosts::host::{Host, Rules, CONTAINER2, VETH2};
 use crate::hosts::Case;
 use crate::network::netlink::{Behind, Netlink};
 use crate::network::netns;
-use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::topology::{self, Family, CONTAINER};
 use crate::{flows, mflow};
 
 const FAMILY: Family = Family::V4;
@@ -64,26 +64,20 @@ fn beside(host: &Host, outer: Outer) -> Result<()> {
 fn neighbour(outer: Outer) -> Result<()> {
     let mtu = FAMILY.overlay_mtu();
     netns::add(CONTAINER2)?;
-    topology::ip(
-        None,
-        &format!(
-            "link add {VETH2} mtu {mtu} type veth peer name eth0 mtu {mtu} address {MAC} netns {CONTAINER2}"
-        ),
-    )?;
+    topology::ip(&format!(
+        "link add {VETH2} mtu {mtu} type veth peer name eth0 mtu {mtu} address {MAC} netns {CONTAINER2}"
+    ))?;
     let bridge = Netlink::open(None)?;
     bridge.enslave(VETH2, "br0")?;
     bridge.forward(MAC, Behind::Port(VETH2))?;
-    topology::ip(
-        Some(CONTAINER2),
+    topology::ip_in(
+        CONTAINER2,
         &format!("link set lo up\nlink set eth0 up\naddr add {ADDRESS}/24 dev eth0"),
     )?;
     if outer != Outer::One {
         topology::many_outer_flows(FAMILY)?;
     }
-    topology::ip(
-        Some(CLIENT),
-        &format!("neigh replace {ADDRESS} lladdr {MAC} dev vxlan0"),
-    )
+    topology::client_ip(&format!("neigh replace {ADDRESS} lladdr {MAC} dev vxlan0"))
 }
 
 /// Gives the second container's veth a shaper, for a limit that the flow does not come to.

@@ -107,7 +107,7 @@ fn beside(host: &Host, to_guest: bool) -> Result<()> {
     });
     // Also after a failure.
     if !to_guest {
-        let _ = topology::ip(None, &format!("route del {FAR}/32"));
+        let _ = topology::ip(&format!("route del {FAR}/32"));
     }
     let compared = compared?;
     compared.each(|seen| {
@@ -167,18 +167,14 @@ fn send(host: &Host, to: Ipv4Addr) -> Result<u64> {
 /// Makes the server the client's router to where the server's route leads back to the client.
 fn route() -> Result<()> {
     let bridge = topology::mac("br0")?;
-    topology::ip(
-        None,
-        &format!("addr add 10.0.2.1/24 dev br0\nroute replace {FAR}/32 via 192.168.50.1 dev eth0"),
-    )?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "addr add 10.0.2.2/24 dev vxlan0
-             neigh replace 10.0.2.1 lladdr {bridge} dev vxlan0
-             route replace {FAR}/32 via 10.0.2.1 dev vxlan0"
-        ),
-    )?;
+    topology::ip(&format!(
+        "addr add 10.0.2.1/24 dev br0\nroute replace {FAR}/32 via 192.168.50.1 dev eth0"
+    ))?;
+    topology::client_ip(&format!(
+        "addr add 10.0.2.2/24 dev vxlan0
+         neigh replace 10.0.2.1 lladdr {bridge} dev vxlan0
+         route replace {FAR}/32 via 10.0.2.1 dev vxlan0"
+    ))?;
     topology::sysctl("net/ipv4/ip_forward", "1")
 }
 
@@ -202,10 +198,9 @@ fn at_far_host(host: &Host) -> Result<Seen> {
 
 fn at_guest(host: &Host) -> Result<Seen> {
     let tap = virtual_nic::bridged_tap(TAP, GUEST_MAC)?;
-    topology::ip(
-        Some(CLIENT),
-        &format!("neigh replace {GUEST} lladdr {GUEST_MAC} dev vxlan0"),
-    )?;
+    topology::client_ip(&format!(
+        "neigh replace {GUEST} lladdr {GUEST_MAC} dev vxlan0"
+    ))?;
     run(host, || {
         let (sent, ledgers) = read_beside(tap, || send(host, GUEST))?;
         Ok(Onward::of(sent, &ledgers))

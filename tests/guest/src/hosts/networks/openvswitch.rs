@@ -32,18 +32,15 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn set_up() -> Result<()> {
     command::run("modprobe openvswitch")?;
-    topology::ip(
-        None,
-        &format!(
-            "link del vxlan0
-             link del br0
-             link add {TUNNEL} mtu 1450 type vxlan external dstport {VXLAN_PORT}
-             link add {CONTAINER_END} mtu 1450 type veth peer name {TUNNEL_END} mtu 1450
-             link set {TUNNEL} up
-             link set {CONTAINER_END} up
-             link set {TUNNEL_END} up"
-        ),
-    )?;
+    topology::ip(&format!(
+        "link del vxlan0
+         link del br0
+         link add {TUNNEL} mtu 1450 type vxlan external dstport {VXLAN_PORT}
+         link add {CONTAINER_END} mtu 1450 type veth peer name {TUNNEL_END} mtu 1450
+         link set {TUNNEL} up
+         link set {CONTAINER_END} up
+         link set {TUNNEL_END} up"
+    ))?;
     command::run(&format!("ovs-dpctl add-dp {DATAPATH}"))?;
     command::run(&format!(
         "ovs-dpctl add-if {DATAPATH} {TUNNEL},port_no=1 {TUNNEL_END},port_no=2 {CONTAINER_END},port_no=3 veth0,port_no=4"
@@ -95,6 +92,6 @@ pub(super) fn clear() {
     }
     let _ = command::run(&format!("ovs-dpctl del-dp {DATAPATH}"));
     for device in [TUNNEL, TUNNEL_END] {
-        let _ = topology::ip(None, &format!("link del {device}"));
+        let _ = topology::ip(&format!("link del {device}"));
     }
 }

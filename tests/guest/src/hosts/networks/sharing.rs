@@ -17,7 +17,7 @@ use crate::hosts::host::{Host, Rules, CONTAINER2};
 use crate::hosts::Case;
 use crate::machine::cpu;
 use crate::network::netns;
-use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::topology::{self, Family, CONTAINER};
 use crate::traffic::datagrams::run::wait_quiet;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
@@ -92,7 +92,6 @@ pub(super) fn cases() -> Vec<Case> {
 /// Gives a container a device of this kind in place of its veth.
 fn set_up(kind: Kind) -> Result<()> {
     topology::ip(
-        None,
         "link set vxlan0 nomaster
          link del veth0",
     )?;
@@ -106,44 +105,34 @@ fn set_up(kind: Kind) -> Result<()> {
         Kind::Ipvlan(mode) => (format!("type ipvlan mode {mode}"), vxlan.as_str()),
     };
     share(CONTAINER, &add, &[Family::V4.container().to_string()])?;
-    topology::ip(
-        Some(CONTAINER),
-        &format!(
-            "neigh replace {client} lladdr {CLIENT_MAC} dev eth0
-             route replace {client}/32 dev eth0"
-        ),
-    )?;
+    topology::container_ip(&format!(
+        "neigh replace {client} lladdr {CLIENT_MAC} dev eth0
+         route replace {client}/32 dev eth0"
+    ))?;
     // In the modes of layer 3 the host routes what containers send.
-    topology::ip(
-        None,
-        &format!(
-            "neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
-             route replace {client}/32 dev vxlan0"
-        ),
-    )?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "neigh replace {} lladdr {mac} dev vxlan0",
-            Family::V4.container()
-        ),
-    )
+    topology::ip(&format!(
+        "neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
+         route replace {client}/32 dev vxlan0"
+    ))?;
+    topology::client_ip(&format!(
+        "neigh replace {} lladdr {mac} dev vxlan0",
+        Family::V4.container()
+    ))
 }
 
 /// Adds a device over the tunnel's to a namespace, and gives it addresses.
 fn share(namespace: &str, add: &str, addresses: &[String]) -> Result<()> {
     // What follows the first line is for the namespace, where the name is free.
     let (add, more) = add.split_once('\n').unwrap_or((add, ""));
-    topology::ip(
-        None,
-        &format!("link add link vxlan0 name shared netns {namespace} {add}"),
-    )?;
+    topology::ip(&format!(
+        "link add link vxlan0 name shared netns {namespace} {add}"
+    ))?;
     let addresses = addresses.iter();
     let addresses: String = addresses
         .map(|address| format!("addr add {address}/24 dev eth0\n"))
         .collect();
-    topology::ip(
-        Some(namespace),
+    topology::ip_in(
+        namespace,
         &format!(
             "link set shared name eth0\n{more}\nlink set lo up\nlink set eth0 up\n{addresses}"
         ),

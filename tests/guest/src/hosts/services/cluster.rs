@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::hosts::elephant::PORT;
 use crate::hosts::host::{CONTAINER2, VETH2};
 use crate::hosts::router;
-use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::topology::{self, Family, CONTAINER};
 
 /// The endpoints' namespaces.
 pub(super) const NAMESPACES: [&str; 2] = [CONTAINER, CONTAINER2];
@@ -137,15 +137,14 @@ pub(super) fn reach_node(family: Family) -> Result<()> {
         Family::V4 => "",
         Family::V6 => "nodad",
     };
-    topology::ip(None, &format!("addr add {node} dev vxlan0 {flags}"))?;
+    topology::ip(&format!("addr add {node} dev vxlan0 {flags}"))?;
     by_node(family, node)
 }
 
 /// Makes the client send packets for this address to the node.
 fn by_node(family: Family, address: IpAddr) -> Result<()> {
     let container = family.container();
-    topology::ip(
-        Some(CLIENT),
-        &format!("route replace {address} via {container} dev vxlan0"),
-    )
+    topology::client_ip(&format!(
+        "route replace {address} via {container} dev vxlan0"
+    ))
 }

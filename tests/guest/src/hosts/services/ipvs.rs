@@ -31,10 +31,9 @@ pub(super) fn set_up(has_affinity: bool) -> Result<()> {
         topology::sysctl(name, value)?;
     }
     let cluster = Addresses::of(FAMILY).cluster;
-    topology::ip(
-        None,
-        &format!("link add {DEVICE} type dummy\naddr add {cluster} dev {DEVICE}"),
-    )?;
+    topology::ip(&format!(
+        "link add {DEVICE} type dummy\naddr add {cluster} dev {DEVICE}"
+    ))?;
     command::run_with_input("ipset restore", &sets()?)?;
     for rules in [MASQUERADE, SERVICES, &rules()] {
         iptables::restore(None, FAMILY, rules)?;

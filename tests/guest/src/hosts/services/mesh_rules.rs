@@ -26,7 +26,7 @@ pub(super) enum Interception {
 pub(super) fn set_up(interception: Interception, inner: Family) -> Result<()> {
     let family = inner.number();
     if inner == Family::V6 {
-        topology::ip(Some(CONTAINER), "addr add ::6/128 dev lo nodad")?;
+        topology::container_ip("addr add ::6/128 dev lo nodad")?;
     }
     let mut rules = of_nat(interception, inner);
     if interception == Interception::Tproxy {
@@ -39,10 +39,7 @@ pub(super) fn set_up(interception: Interception, inner: Family) -> Result<()> {
             Family::V4 => "0.0.0.0/0",
             Family::V6 => "::/0",
         };
-        topology::ip(
-            Some(CONTAINER),
-            &format!("route add local {all} dev lo table {TABLE}"),
-        )?;
+        topology::container_ip(&format!("route add local {all} dev lo table {TABLE}"))?;
     }
     iptables::restore(CONTAINER, inner, &rules)
 }

@@ -49,19 +49,16 @@ fn ingress(host: &Host) -> Result<()> {
 
 fn set_up() -> Result<()> {
     netns::add(CONTAINER2)?;
-    topology::ip(
-        None,
-        &format!(
-            "link add {VETH2} type veth peer name eth0 address {CONTAINER2_MAC} netns {CONTAINER2}
-             link set {VETH2} master br0
-             link set {VETH2} up"
-        ),
-    )?;
+    topology::ip(&format!(
+        "link add {VETH2} type veth peer name eth0 address {CONTAINER2_MAC} netns {CONTAINER2}
+         link set {VETH2} master br0
+         link set {VETH2} up"
+    ))?;
     command::run(&format!(
         "bridge fdb replace {CONTAINER2_MAC} dev {VETH2} master static"
     ))?;
-    topology::ip(
-        Some(CONTAINER2),
+    topology::ip_in(
+        CONTAINER2,
         &format!(
             "link set lo up
              link set eth0 up mtu {}
@@ -70,10 +67,9 @@ fn set_up() -> Result<()> {
             Family::V4.overlay_mtu()
         ),
     )?;
-    topology::ip(
-        Some(CONTAINER),
-        &format!("neigh replace {TASK} lladdr {CONTAINER2_MAC} dev eth0"),
-    )?;
+    topology::container_ip(&format!(
+        "neigh replace {TASK} lladdr {CONTAINER2_MAC} dev eth0"
+    ))?;
     command::run("modprobe ip_vs")?;
     netns::within(CONTAINER, || {
         for (name, value) in [

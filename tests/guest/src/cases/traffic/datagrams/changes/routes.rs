@@ -31,27 +31,27 @@ const CHANGES: &[Change] = &[
         name: "address",
         what: "the container loses its address",
         inner: V4,
-        close: || topology::ip(Some(CONTAINER), "addr del 10.0.1.2/24 dev eth0"),
-        open: || topology::ip(Some(CONTAINER), "addr add 10.0.1.2/24 dev eth0"),
+        close: || topology::container_ip("addr del 10.0.1.2/24 dev eth0"),
+        open: || topology::container_ip("addr add 10.0.1.2/24 dev eth0"),
     },
     Change {
         name: "address-v6",
         what: "the container loses its IPv6 address",
         inner: V6,
-        close: || topology::ip(Some(CONTAINER), "addr del fd00:1::2/64 dev eth0"),
-        open: || topology::ip(Some(CONTAINER), "addr add fd00:1::2/64 dev eth0 nodad"),
+        close: || topology::container_ip("addr del fd00:1::2/64 dev eth0"),
+        open: || topology::container_ip("addr add fd00:1::2/64 dev eth0 nodad"),
     },
     Change {
         name: "source",
         what: "the container expects the sender's packets on another device",
         inner: V4,
         close: || {
-            topology::ip(Some(CONTAINER), "route add 10.0.1.1/32 dev lo")?;
+            topology::container_ip("route add 10.0.1.1/32 dev lo")?;
             reverse_path_filter("1")
         },
         open: || {
             reverse_path_filter("0")?;
-            topology::ip(Some(CONTAINER), "route del 10.0.1.1/32 dev lo")
+            topology::container_ip("route del 10.0.1.1/32 dev lo")
         },
     },
     Change {
@@ -61,15 +61,12 @@ const CHANGES: &[Change] = &[
         close: close_ring,
         open: || {
             forwarding("0")?;
-            topology::ip(
-                Some(CONTAINER),
-                "link del hsr0
-                 link del br1
-                 link del a1
-                 link del a2
-                 route del 10.0.1.1/32 dev eth0
-                 addr add 10.0.1.2/24 dev eth0",
-            )
+            topology::container_ip("link del hsr0
+                                    link del br1
+                                    link del a1
+                                    link del a2
+                                    route del 10.0.1.1/32 dev eth0
+                                    addr add 10.0.1.2/24 dev eth0")
         },
     },
 ];
@@ -106,27 +103,24 @@ fn forwarding(value: &str) -> Result<()> {
 /// Makes the container a node of a ring, and routes into the ring. One neighbour is a bridge that sends all into the ring again.
 fn close_ring() -> Result<()> {
     forwarding("1")?;
-    topology::ip(
-        Some(CONTAINER),
-        &format!(
-            "link add a1 type veth peer name b1
-             link add a2 type veth peer name b2
-             link set a1 up
-             link set b1 up
-             link set a2 up
-             link set b2 up
-             link add hsr0 type hsr slave1 a1 slave2 a2
-             link add br1 type bridge
-             link set b1 master br1
-             link set hsr0 master br1
-             link set hsr0 up
-             link set br1 up
-             addr del 10.0.1.2/24 dev eth0
-             route add 10.0.1.1/32 dev eth0
-             route add 10.0.1.2/32 dev hsr0
-             neigh replace 10.0.1.2 lladdr {NOBODYS_MAC} dev hsr0"
-        ),
-    )
+    topology::container_ip(&format!(
+        "link add a1 type veth peer name b1
+         link add a2 type veth peer name b2
+         link set a1 up
+         link set b1 up
+         link set a2 up
+         link set b2 up
+         link add hsr0 type hsr slave1 a1 slave2 a2
+         link add br1 type bridge
+         link set b1 master br1
+         link set hsr0 master br1
+         link set hsr0 up
+         link set br1 up
+         addr del 10.0.1.2/24 dev eth0
+         route add 10.0.1.1/32 dev eth0
+         route add 10.0.1.2/32 dev hsr0
+         neigh replace 10.0.1.2 lladdr {NOBODYS_MAC} dev hsr0"
+    ))
 }
 
 fn run(rig: &Rig, change: &Change) -> Result<Outcome> {

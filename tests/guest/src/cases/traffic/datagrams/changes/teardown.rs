@@ -26,31 +26,31 @@ const LOSSES: &[Loss] = &[
     Loss {
         name: "vxlan",
         what: "the VXLAN device",
-        take_away: |_| topology::ip(None, "link del vxlan0"),
+        take_away: |_| topology::ip("link del vxlan0"),
     },
     Loss {
         name: "bridge",
         what: "the bridge",
-        take_away: |_| topology::ip(None, "link del br0"),
+        take_away: |_| topology::ip("link del br0"),
     },
     Loss {
         name: "veth",
         what: "the veth pair",
-        take_away: |_| topology::ip(None, "link del veth0"),
+        take_away: |_| topology::ip("link del veth0"),
     },
     Loss {
         name: "container",
         what: "the container's namespace, devices and all",
         take_away: |live| {
             live.close()?;
-            topology::ip(None, &format!("link del veth0\nnetns del {CONTAINER}"))
+            topology::ip(&format!("link del veth0\nnetns del {CONTAINER}"))
         },
     },
     Loss {
         name: "nic-down",
         what: "the link of the NIC",
         take_away: |_| {
-            topology::ip(None, "link set eth0 down")?;
+            topology::ip("link set eth0 down")?;
             // The wire has flow control: while the server takes no frames off it, the client stands still, too.
             thread::sleep(Duration::from_millis(300));
             topology::restore_nic()

@@ -85,7 +85,7 @@ fn copied_by_program(rig: &Rig) -> Result<Outcome> {
         both(rig, &plan, to, plan.receive()?, second)
     });
     // Also after a failure.
-    topology::ip(None, &format!("link del {VETH2}"))?;
+    topology::ip(&format!("link del {VETH2}"))?;
     netns::delete(CONTAINER2)?;
     outcome
 }
@@ -93,15 +93,12 @@ fn copied_by_program(rig: &Rig) -> Result<Outcome> {
 /// Adds a container that takes the first one's packets for its own.
 fn second_container(inner: Family) -> Result<()> {
     netns::add(CONTAINER2)?;
-    topology::ip(
-        None,
-        &format!(
-            "link add {VETH2} type veth peer name eth0 address {CONTAINER_MAC} netns {CONTAINER2}
-             link set {VETH2} up"
-        ),
-    )?;
-    topology::ip(
-        Some(CONTAINER2),
+    topology::ip(&format!(
+        "link add {VETH2} type veth peer name eth0 address {CONTAINER_MAC} netns {CONTAINER2}
+         link set {VETH2} up"
+    ))?;
+    topology::ip_in(
+        CONTAINER2,
         &format!(
             "link set eth0 up
              addr add {}/24 dev eth0",
