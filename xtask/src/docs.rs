@@ -153,8 +153,7 @@ impl Part {
 
 fn transitions(project: &Path) -> Result<String> {
     let code = read(&project.join("rust/algo/flow/transitions.rs"))?;
-    let reasons = read(&project.join("rust/algo/report/reason.rs"))?;
-    transitions::picture(&code, &named::read_advised(&reasons, "reasons! {")?)
+    transitions::picture(&manual::values("transition")?, &code)
 }
 
 /// Returns the first table of the results.

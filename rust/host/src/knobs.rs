@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints the values that knobs can have, and those that go together, for the documents that `cargo xtask docs` writes. Cells are
-//! separated by tabs, and the first says of which table a line is.
+//! Prints the values that knobs can have, those that go together, and the transitions of flows, for the documents that
+//! `cargo xtask docs` writes. Cells are separated by tabs, and the first says of which table a line is.
 
+use mflow_algo::algo::flow::transitions::{Event, Transition, TRANSITIONS};
 use mflow_algo::algo::knobs::combinations::COMBINATIONS;
 use mflow_algo::algo::knobs::{Knobs, Limits, KNOBS};
 
@@ -21,6 +22,13 @@ fn main() {
             one_of(scaling),
             one_of(build)
         );
+    }
+    for Transition { from, event, next } in TRANSITIONS {
+        let event = match event {
+            Event::Cause(reason) => reason.name().to_owned(),
+            other => format!("{other:?}"),
+        };
+        println!("transition\t{from:?}\t{event}\t{next:?}");
     }
 }
 

@@ -52,9 +52,9 @@ pub(super) fn combinations(_project: &Path) -> Result<String> {
 
 /// Returns the files that are no knobs.
 pub(super) fn files(project: &Path) -> Result<String> {
-    let all = named::read(&read(project, "rust/glue/operator/files.rs")?, "files! {")?;
+    let all = named::read(&read(project, "rust/glue/operator/files.rs")?, "files")?;
     let rows = all.into_iter().map(|file| {
-        let uses = uses(&file.value)
+        let uses = uses(&file.number)
             .with_context(|| format!("`{}` in `files!` has no mode such as 0o600", file.name))?;
         Ok([code(&file.name), file.meaning, uses.to_owned()])
     });
@@ -64,7 +64,7 @@ pub(super) fn files(project: &Path) -> Result<String> {
 
 /// Returns the reasons for which flows are whole.
 pub(super) fn reasons(project: &Path) -> Result<String> {
-    let all = named::read_advised(&read(project, "rust/algo/report/reason.rs")?, "reasons! {")?;
+    let all = named::read_advised(&read(project, "rust/algo/report/reason.rs")?, "reasons")?;
     let rows = all
         .into_iter()
         .map(|one| [code(&one.name), one.words, one.advice]);
@@ -73,7 +73,7 @@ pub(super) fn reasons(project: &Path) -> Result<String> {
 
 /// Returns the counters.
 pub(super) fn counters(project: &Path) -> Result<String> {
-    let all = named::read_advised(&read(project, "rust/algo/counters.rs")?, "counters! {")?;
+    let all = named::read_advised(&read(project, "rust/algo/counters.rs")?, "counters")?;
     let rows = all
         .into_iter()
         .map(|one| [code(&one.name), one.meaning, one.advice]);
@@ -103,7 +103,7 @@ struct Described {
 
 /// Returns the knobs with the comments and the values that the code has for them.
 fn described_knobs(project: &Path) -> Result<Vec<Described>> {
-    let meanings = named::read(&read(project, KNOBS)?, "knobs! {")?;
+    let meanings = named::read(&read(project, KNOBS)?, "knobs")?;
     let values = values::<3>("knob")?;
     let find = |Named { name, meaning, .. }: Named| {
         let mut of_knob = values.iter().filter(|[knob, ..]| *knob == name);
@@ -122,7 +122,7 @@ fn described_knobs(project: &Path) -> Result<Vec<Described>> {
 }
 
 /// Returns the cells of one table of those that the host build of the algorithm prints.
-fn values<const CELLS: usize>(of: &str) -> Result<Vec<[String; CELLS]>> {
+pub(super) fn values<const CELLS: usize>(of: &str) -> Result<Vec<[String; CELLS]>> {
     static PRINTED: OnceLock<String> = OnceLock::new();
     let text = tools::once(&PRINTED, || {
         let mut command = builds::cargo("target")?;

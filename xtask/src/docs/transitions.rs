@@ -1,28 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The picture of a flow's transitions, from the table in the module's code: an enum of events, each with a comment, and rows
-//! `row(State, Event, NextState),`.
+//! The picture of a flow's transitions, from the rows that the host build of the algorithm prints and the comments of the events.
 
 use std::collections::BTreeMap;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
+use syn::Item;
 
-use super::named::Named;
+use super::named;
 
-const EVENTS: &str = "pub enum Event {";
-const ROWS: &str = "pub const TRANSITIONS: &[Transition] = {";
-const NOT_UNDERSTOOD: &str = "this no longer understands the code";
+/// A state, the event, and the state that follows. An event is a name in code, or that of the reason behind it.
+pub(super) type Row = [String; 3];
 
 /// All events that lead from one state to another.
 struct Arrow<'a> {
     from: &'a str,
     next: &'a str,
-    events: Vec<String>,
+    events: Vec<&'a str>,
 }
 
-/// Returns the picture as lines of a comment, with an arrow in each. Reasons have the names under which operators meet them.
-pub(super) fn picture(code: &str, reasons: &[Named]) -> Result<String> {
-    let arrows = arrows(code, reasons)?;
+/// Returns the picture as lines of a comment, with an arrow in each. `code` has the events, with a comment each.
+pub(super) fn picture(rows: &[Row], code: &str) -> Result<String> {
+    let comments = comments(code)?;
+    let mut arrows: Vec<Arrow<'_>> = Vec::new();
+    for [from, event, next] in rows {
+        // A reason has the name under which operators meet it.
+        let event = comments.get(event).unwrap_or(event);
+        let mut known = arrows.iter_mut();
+        match known.find(|arrow| arrow.from == from && arrow.next == next) {
+            Some(arrow) => arrow.events.push(event),
+            None => arrows.push(Arrow {
+                from,
+                next,
+                events: vec![event],
+            }),
+        }
+    }
     let width = |name: fn(&Arrow<'_>) -> usize| arrows.iter().map(name).max().unwrap_or_default();
     let from_width = width(|arrow| arrow.from.len());
     let next_width = width(|arrow| arrow.next.len());
@@ -38,116 +51,46 @@ pub(super) fn picture(code: &str, reasons: &[Named]) -> Result<String> {
     Ok(lines + "//! ```\n//! ")
 }
 
-fn arrows<'a>(code: &'a str, reasons: &[Named]) -> Result<Vec<Arrow<'a>>> {
-    let comments = comments(code)?;
-    let mut arrows: Vec<Arrow<'_>> = Vec::new();
-    for line in lines_behind(code, ROWS)? {
-        let Some(row) = line.strip_prefix("row(") else {
-            ensure!(
-                line.starts_with("use ") || ["&[", "]"].contains(&line),
-                "`{line}` in `{ROWS}` is no row: {NOT_UNDERSTOOD}"
-            );
-            continue;
-        };
-        let row: Vec<&str> = row.trim_end_matches("),").split(", ").collect();
-        let [from, event, next] = row[..] else {
-            bail!("`{line}` is no row of three: {NOT_UNDERSTOOD}");
-        };
-        let event = words(event, &comments, reasons)?;
-        let mut known = arrows.iter_mut();
-        match known.find(|arrow| arrow.from == from && arrow.next == next) {
-            Some(arrow) => arrow.events.push(event),
-            None => arrows.push(Arrow {
-                from,
-                next,
-                events: vec![event],
-            }),
-        }
-    }
-    ensure!(!arrows.is_empty(), "`{ROWS}` has no row: {NOT_UNDERSTOOD}");
-    Ok(arrows)
-}
-
-/// Returns the words for an event: a reason's name, and of others the comment.
-fn words(event: &str, comments: &BTreeMap<&str, String>, reasons: &[Named]) -> Result<String> {
-    let reason = event
-        .strip_prefix("Cause(Reason::")
-        .and_then(|rest| rest.strip_suffix(')'));
-    let words = match reason {
-        Some(variant) => reasons
-            .iter()
-            .find(|reason| reason.variant == variant)
-            .map(|reason| reason.name.clone()),
-        None => comments.get(event).cloned(),
-    };
-    words
-        .with_context(|| format!("`{event}` in `{ROWS}` is no event with a comment, and no reason"))
-}
-
-/// Reads the comment of each event.
-fn comments(code: &str) -> Result<BTreeMap<&str, String>> {
-    let mut comments = BTreeMap::new();
-    let mut comment = Vec::new();
-    for line in lines_behind(code, EVENTS)? {
-        if let Some(text) = line.strip_prefix("///") {
-            comment.push(text.trim());
-        } else {
-            let text = std::mem::take(&mut comment).join(" ");
-            comments.insert(
-                line.trim_end_matches(','),
-                text.trim_end_matches('.').to_owned(),
-            );
-        }
-    }
-    Ok(comments)
-}
-
-/// Returns the lines between one that stands at the margin and the end of its block.
-fn lines_behind<'a>(code: &'a str, begin: &str) -> Result<impl Iterator<Item = &'a str>> {
-    let (_, block) = code
-        .split_once(&format!("\n{begin}\n"))
-        .with_context(|| format!("no line `{begin}`: {NOT_UNDERSTOOD}"))?;
-    let lines = block.lines().take_while(|line| !line.starts_with('}'));
-    Ok(lines.map(str::trim))
+/// Returns the comment of each event, without its full stop.
+fn comments(code: &str) -> Result<BTreeMap<String, String>> {
+    let items = syn::parse_file(code)?.items.into_iter();
+    let mut enums = items.filter_map(|item| match item {
+        Item::Enum(item) if item.ident == "Event" => Some(item),
+        _ => None,
+    });
+    let events = enums.next().context("there is no `enum Event` any more")?;
+    let commented = events.variants.into_iter().map(|event| {
+        let text = named::comment(&event.attrs).join(" ");
+        let comment = text.trim_end_matches('.').to_owned();
+        ensure!(!comment.is_empty(), "`{}` needs a comment", event.ident);
+        Ok((event.ident.to_string(), comment))
+    });
+    commented.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const EVENTS_AND_ROWS: &str = "
-pub enum Event {
-    /// It is
-    /// fast.
-    Probe,
-    /// All came.
-    Drained,
-    /// A reason.
-    Cause(Reason),
-}
-
-pub const TRANSITIONS: &[Transition] = {
-    use Event::Probe;
-    &[
-        row(Counting, Probe, Probing),
-        row(Probing, Drained, Counting),
-        row(Probing, Cause(Reason::NoSlot), Counting),
-        row(Probing, Drained, Split),
-    ]
-};
-";
-
-    fn drawn(code: &str) -> Result<String> {
-        let no_slot = Named {
-            name: "no_slot".to_owned(),
-            variant: "NoSlot".to_owned(),
-            ..Named::default()
-        };
-        picture(code, &[no_slot])
-    }
-
     #[test]
     fn rows_between_the_same_states_are_one_arrow() {
+        let code = "
+            pub enum Event {
+                /// It is
+                /// fast.
+                Probe,
+                /// All came.
+                Drained,
+                /// A reason.
+                Cause(Reason),
+            }";
+        let rows = [
+            ["Counting", "Probe", "Probing"],
+            ["Probing", "Drained", "Counting"],
+            ["Probing", "no_slot", "Counting"],
+            ["Probing", "Drained", "Split"],
+        ]
+        .map(|row| row.map(str::to_owned));
         let expected = "\
 //! ```text
 //! Counting -> Probing   It is fast
@@ -155,23 +98,10 @@ pub const TRANSITIONS: &[Transition] = {
 //!          -> Split     All came
 //! ```
 //! ";
-        assert_eq!(drawn(EVENTS_AND_ROWS).unwrap(), expected);
-    }
-
-    #[test]
-    fn rows_that_are_not_understood_are_named() {
-        for (from, to, named) in [
-            ("Reason::NoSlot", "Reason::Other", "Cause(Reason::Other)"),
-            ("Counting, Probe,", "Counting, Unknown,", "Unknown"),
-            ("row(Counting, Probe, Probing)", "ROW", "ROW"),
-            ("row(Counting, Probe, Probing)", "row(Counting)", "Counting"),
-            (EVENTS, "enum Other {", EVENTS),
-            (ROWS, "const OTHER: () = {", ROWS),
-        ] {
-            let error = drawn(&EVENTS_AND_ROWS.replace(from, to)).unwrap_err();
-            assert!(error.to_string().contains(named), "{error}");
-        }
-        let (head, _) = EVENTS_AND_ROWS.split_once("        row(").unwrap();
-        assert!(drawn(head).is_err());
+        assert_eq!(picture(&rows, code).unwrap(), expected);
+        let silent = code.replace("/// All came.", "");
+        let error = picture(&rows, &silent).unwrap_err().to_string();
+        assert_eq!(error, "`Drained` needs a comment");
+        assert!(picture(&rows, "enum Other {}").is_err());
     }
 }
