@@ -303,21 +303,11 @@ impl Run {
     }
 
     fn try_all(&self, ctx: &Ctx) -> Result<Outcome> {
-        let sequences = self.listed()?;
+        let sequences = self.listed()?.into_iter();
+        let takes = sequences.map(|sequence| sequence.name).collect();
         let guest = GuestCases {
-            guest: self.guest(),
-            kernel: None,
-            docker: None,
-            program: "chaos",
-            options: self.options(),
-            takes: sequences
-                .into_iter()
-                .map(|sequence| sequence.name)
-                .collect(),
             patience: PATIENCE,
-            stream_bytes: 0,
-            seed: ctx.seed.clone(),
-            build: ctx.build.clone(),
+            ..GuestCases::new(ctx, self.guest(), "chaos", self.options(), takes)
         };
         guest.run(ctx)
     }

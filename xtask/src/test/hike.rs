@@ -10,7 +10,7 @@ use anyhow::{ensure, Result};
 use mflow_protocol::guest::SEED;
 
 use super::guests::draw;
-use super::vm::{run_each, GuestCases, PATIENCE, PATIENCE_FULL};
+use super::vm::{run_each, GuestCases};
 use super::{Ctx, Outcome};
 use crate::kernel::Flavor;
 use crate::step::Step;
@@ -39,17 +39,10 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     }
     let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
     let takes = draw::names(ctx, HIKE, &options, |_| true)?;
+    let guest = draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None);
     let guest = GuestCases {
-        guest: draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None),
-        kernel: None,
-        docker: None,
-        program: HIKE,
-        options,
-        takes,
-        patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
-        stream_bytes: 0,
-        seed: ctx.seed.clone(),
         build: None,
+        ..GuestCases::new(ctx, guest, HIKE, options, takes)
     };
     let mut outcome = run_each(ctx, &[guest])?;
     if ctx.case.is_none() {

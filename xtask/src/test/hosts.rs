@@ -9,13 +9,13 @@ use anyhow::Result;
 
 use super::guests::draw::{self, GuestKind};
 use super::stock::{other_kernels, NO_DEBIAN};
-use super::vm::{run_each, GuestCases, PATIENCE, PATIENCE_FULL};
+use super::vm::{run_each, GuestCases, PATIENCE_FULL};
 use super::{Ctx, Outcome};
 use crate::kernel::distribution::{Distribution, Shipped, OTHERS};
 use crate::kernel::{Flavor, Way};
 use crate::module;
 use crate::tools;
-use crate::vm::docker::{self, Docker};
+use crate::vm::docker;
 use crate::vm::Nic;
 
 /// The layer, its guest, and the part of the guest program that has the cases.
@@ -239,31 +239,26 @@ fn guest_cases(
         On::Own | On::Shipped(_) => Way::Stock,
         On::Patched => Way::Patched,
     };
-    let of = |name, takes, docker: Option<Docker>| GuestCases {
-        guest: GuestKind {
+    let of = |name, takes| {
+        let guest = GuestKind {
             way,
             ..draw::guest(name, Flavor::Vm, Nic::Virtio, None)
-        },
-        kernel: kernel.clone(),
-        patience: if ctx.full || docker.is_some() {
-            PATIENCE_FULL
-        } else {
-            PATIENCE
-        },
-        docker,
-        program: HOSTS,
-        takes,
-        options: options.clone(),
-        stream_bytes: 0,
-        seed: ctx.seed.clone(),
-        build: ctx.build.clone(),
+        };
+        GuestCases {
+            kernel: kernel.clone(),
+            ..GuestCases::new(ctx, guest, HOSTS, options.clone(), takes)
+        }
     };
-    let mut guests = vec![of(name, takes, None)];
+    let mut guests = vec![of(name, takes)];
     if has_docker(ctx) && !of_docker.is_empty() {
         match docker::reach() {
             Ok(docker) => {
                 let name = format!("{name}-docker").leak();
-                guests.push(of(name, of_docker, Some(docker)));
+                guests.push(GuestCases {
+                    docker: Some(docker),
+                    patience: PATIENCE_FULL,
+                    ..of(name, of_docker)
+                });
             }
             Err(why) => outcome.skip(format!("{name}: {OF_DOCKER}"), why),
         }

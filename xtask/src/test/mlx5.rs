@@ -80,19 +80,12 @@ fn run_guests(ctx: &Ctx) -> Result<Outcome> {
             };
             queues && (ctx.full || ctx.case.is_some() || !draw::has_word(FULL_ONLY, name))
         };
-        let driver = GuestCases {
-            guest: draw::guest(name, Flavor::Vm, nic, None),
-            kernel: None,
-            docker: None,
-            program: "driver",
-            options: Vec::new(),
-            takes: cases.into_iter().filter(takes).collect(),
+        let guest = draw::guest(name, Flavor::Vm, nic, None);
+        let takes = cases.into_iter().filter(takes).collect();
+        guests.push(GuestCases {
             patience: PATIENCE,
-            stream_bytes: 0,
-            seed: ctx.seed.clone(),
-            build: ctx.build.clone(),
-        };
-        guests.push(driver);
+            ..GuestCases::new(ctx, guest, "driver", Vec::new(), takes)
+        });
     }
     for guest in GUESTS.iter().filter(|guest| guest.nic.is_connectx()) {
         if guest.way == Way::Stock && tools::find("apt-cache").is_none() {

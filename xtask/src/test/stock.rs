@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use super::guests::draw;
 use super::module::is_made_for;
-use super::vm::{run_each, GuestCases, CASES, PATIENCE, PATIENCE_FULL};
+use super::vm::{run_each, GuestCases, CASES};
 use super::{Ctx, Outcome};
 use crate::dkms::{self, fresh, install};
 use crate::kernel::distribution::{self, Distribution};
@@ -135,17 +135,10 @@ fn guest_cases(
         _ => holds(name),
     };
     let takes = draw::names(ctx, CASES, &options, is_shown)?;
+    let guest = draw::guest(name, Flavor::Vm, Nic::Virtio, None);
     Ok(GuestCases {
-        guest: draw::guest(name, Flavor::Vm, Nic::Virtio, None),
         kernel: Some(kernel),
-        docker: None,
-        program: CASES,
-        takes,
-        options,
-        patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
-        stream_bytes: 0,
-        seed: ctx.seed.clone(),
-        build: ctx.build.clone(),
+        ..GuestCases::new(ctx, guest, CASES, options, takes)
     })
 }
 

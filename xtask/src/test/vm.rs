@@ -134,21 +134,35 @@ struct CaseResults {
 
 impl GuestCases {
     pub(super) fn of(ctx: &Ctx, guest: &GuestKind) -> Result<Self> {
-        Ok(Self {
-            guest: GuestKind {
-                way: ctx.way.unwrap_or(guest.way),
-                ..*guest
-            },
+        let kind = GuestKind {
+            way: ctx.way.unwrap_or(guest.way),
+            ..*guest
+        };
+        let takes = ctx.guest_cases()?.remove(guest.name).unwrap_or_default();
+        let options = draw::options(ctx, guest);
+        Ok(Self::new(ctx, kind, CASES, options, takes))
+    }
+
+    /// Returns these cases of a part of the guest program, on a kernel of ours.
+    pub(super) fn new(
+        ctx: &Ctx,
+        guest: GuestKind,
+        program: &'static str,
+        options: Vec<String>,
+        takes: BTreeSet<String>,
+    ) -> Self {
+        Self {
+            guest,
             kernel: None,
             docker: None,
-            program: CASES,
-            options: draw::options(ctx, guest),
-            takes: ctx.guest_cases()?.remove(guest.name).unwrap_or_default(),
+            program,
+            options,
+            takes,
             patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
             stream_bytes: 0,
             seed: ctx.seed.clone(),
             build: ctx.build.clone(),
-        })
+        }
     }
 
     /// Returns which core builds packets where a case does not choose it; none: it is drawn. Without our hooks lanes only do where that
