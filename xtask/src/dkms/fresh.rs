@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 
 use super::NAME;
-use crate::kernel::archive::{self, Archive};
 use crate::kernel::distribution::fresh;
 use crate::kernel::modules;
 use crate::paths;
+use crate::setup::archive::{self, Archive};
 use crate::step::Step;
 use crate::tools;
 

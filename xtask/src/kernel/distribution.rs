@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::archive::Archive;
 use crate::paths;
 use crate::setup::apt;
+use crate::setup::archive::Archive;
 use crate::tools;
 
 /// The beginning of the names of packages with headers.

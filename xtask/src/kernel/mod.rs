@@ -2,7 +2,6 @@
 
 //! The patched kernel: from the distribution's source package to a bootable image with modules.
 
-pub(crate) mod archive;
 mod build;
 mod config;
 mod deb;

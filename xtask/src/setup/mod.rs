@@ -3,6 +3,7 @@
 //! Installs what is missing, and nothing else.
 
 pub(crate) mod apt;
+pub(crate) mod archive;
 pub(crate) mod llvm;
 pub(crate) mod packages;
 pub mod qemu;

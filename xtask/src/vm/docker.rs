@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::kernel::archive::Archive;
 use crate::kernel::distribution::fresh;
 use crate::paths;
+use crate::setup::archive::Archive;
 use crate::tools;
 
 /// The release: Debian 13.

@@ -3,7 +3,6 @@
 //! The QEMU that boots the guests: the installed one if it is new enough, else a newer one in the cache.
 
 mod fetch;
-mod mirror;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
 
+use super::apt;
 use crate::paths;
-use crate::setup::apt;
 use crate::step::{self, Step};
 use crate::tools;
 
@@ -36,8 +36,19 @@ impl Archive {
     /// of Debian.
     pub(crate) fn of(codename: &str) -> Result<Self> {
         let (targets, own) = own()?;
-        let sources = sources(&targets, &own, codename)?;
-        let dir = paths::cache_dir(&format!("apt/{codename}"))?;
+        Self::at(codename, &suites(&targets, &own, codename)?)
+    }
+
+    /// Returns that of a suite alone, such as testing's, which has no other beside it. Fails where [`Archive::of`] does.
+    pub(crate) fn of_suite(suite: &str) -> Result<Self> {
+        let (targets, own) = own()?;
+        let suites = suites(&targets, &own, suite)?;
+        Self::at(&format!("{suite}-alone"), &suites[..1])
+    }
+
+    fn at(name: &str, suites: &[(&str, String)]) -> Result<Self> {
+        let sources = sources(suites);
+        let dir = paths::cache_dir(&format!("apt/{name}"))?;
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(dir.join(folder))?;
         }
@@ -66,6 +77,10 @@ impl Archive {
             set("Dir::Etc::SourceParts", Path::new("/dev/null"));
             set("Dir::Etc::Preferences", Path::new("/dev/null"));
             set("Dir::Etc::PreferencesParts", Path::new("/dev/null"));
+            // A mirror that cannot be reached must not hold us up.
+            for option in ["Retries=1", "http::Timeout=15", "https::Timeout=15"] {
+                command.args(["-o", &format!("Acquire::{option}")]);
+            }
         }
         command
     }
@@ -147,18 +162,18 @@ pub(crate) fn lines_of(codename: &str) -> Result<Vec<String>> {
     Ok(suites.into_iter().map(line).collect())
 }
 
-/// Returns where this machine has its packages from, as lines `SITE RELEASE`, and its release.
-fn own() -> Result<(String, String)> {
-    let targets = tools::output(tools::command("apt-get").args([
-        "indextargets",
-        "--format",
-        "$(SITE) $(RELEASE)",
-        "Created-By: Packages",
-    ]))?;
-    let own = tools::output(
-        tools::command("sh").args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]),
-    )?;
-    Ok((targets, own.trim().to_owned()))
+/// Returns where this machine has its packages from, as lines `SITE RELEASE`, and the names of its release.
+fn own() -> Result<(String, Vec<String>)> {
+    // Without lists, too.
+    let mut targets = tools::command("apt-get");
+    targets.args(["indextargets", "--no-release-info"]);
+    targets.args(["--format", "$(SITE) $(RELEASE)", "Created-By: Packages"]);
+    let targets = tools::output(&mut targets)?;
+    let mut codename = tools::command("sh");
+    codename.args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]);
+    let codename = tools::output(&mut codename)?;
+    let names = [codename.trim(), "stable", "oldstable", "oldoldstable"];
+    Ok((targets, names.map(str::to_owned).into()))
 }
 
 fn download_step() -> Step {
@@ -199,40 +214,42 @@ fn unpack(from: &Path, to: &Path) -> Result<()> {
 /// The end of the name of a release's backports.
 const BACKPORTS: &str = "-backports";
 
-/// Returns the archives of a release, each with its site, where the machine, of another release, has its own from.
-fn suites<'a>(targets: &'a str, own: &str, codename: &str) -> Result<Vec<(&'a str, String)>> {
-    let site = |release: &str| {
-        let lines = targets.lines().filter_map(|line| line.split_once(' '));
-        let mut sites = lines.filter(|(_, name)| *name == release);
-        sites.next().map(|(site, _)| site)
+/// Returns the archives of a release, each with its site, where the machine, of another release with these names, has its own from.
+fn suites<'a>(targets: &'a str, own: &[String], codename: &str) -> Result<Vec<(&'a str, String)>> {
+    let site = |end: &str| {
+        let mut lines = targets.lines().filter_map(|line| line.split_once(' '));
+        let is_own = |name: &str| own.iter().any(|own| *own == name);
+        let found = lines.find(|(_, name)| name.strip_suffix(end).is_some_and(is_own));
+        found.map(|(site, _)| site)
     };
-    let Some(main) = site(own) else {
-        bail!("apt's sources name no archive of {own}, in which {codename} would be, too");
+    let Some(main) = site("") else {
+        bail!(
+            "apt's sources name no archive of {}, in which {codename} would be, too",
+            own.join(" or ")
+        );
     };
     let mut suites = vec![(main, codename.to_owned())];
     suites.push((main, format!("{codename}{BACKPORTS}")));
-    if let Some(security) = site(&format!("{own}-security")) {
+    if let Some(security) = site("-security") {
         suites.push((security, format!("{codename}-security")));
     }
     Ok(suites)
 }
 
-/// Returns sources for a release as apt reads them.
-fn sources(targets: &str, own: &str, codename: &str) -> Result<String> {
+/// Returns archives as apt reads them.
+fn sources(suites: &[(&str, String)]) -> String {
     let signed = if Path::new(KEYRING).exists() {
         format!("Signed-By: {KEYRING}\n")
     } else {
         String::new()
     };
-    Ok(suites(targets, own, codename)?
-        .iter()
-        .map(|(site, suite)| {
-            format!(
-                "Types: deb\nURIs: {site}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\n\
-                 Targets: Packages\n{signed}\n"
-            )
-        })
-        .collect())
+    let stanza = |(site, suite): &(&str, String)| {
+        format!(
+            "Types: deb\nURIs: {site}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\n\
+             Targets: Packages\n{signed}\n"
+        )
+    };
+    suites.iter().map(stanza).collect()
 }
 
 #[cfg(test)]
@@ -260,7 +277,8 @@ mod tests {
     fn another_release_is_where_the_own_is() {
         let targets = "http://mirror/debian bookworm\nhttp://mirror/debian bookworm-updates\n\
                        http://safe/debian-security bookworm-security\nhttps://other/x nodistro\n";
-        let text = sources(targets, "bookworm", "trixie").unwrap();
+        let own = ["bookworm", "oldstable"].map(str::to_owned);
+        let text = sources(&suites(targets, &own, "trixie").unwrap());
         for (site, suite) in [
             ("http://mirror/debian", "trixie"),
             ("http://mirror/debian", "trixie-backports"),
@@ -269,6 +287,9 @@ mod tests {
             assert!(text.contains(&format!("URIs: {site}\nSuites: {suite}\n")));
         }
         assert!(!text.contains("bookworm") && !text.contains("other"));
-        assert!(sources(targets, "sid", "trixie").is_err());
+        // A source may name its release by what it is now.
+        let by_age = targets.replace("bookworm", "oldstable");
+        assert_eq!(text, sources(&suites(&by_age, &own, "trixie").unwrap()));
+        assert!(suites(targets, &["sid".to_owned()], "trixie").is_err());
     }
 }
