@@ -5,7 +5,6 @@
 use anyhow::Result;
 
 use super::step::{Device, Discipline};
-use crate::machine::command;
 use crate::machine::cpu::LANE_MASK;
 use crate::network::topology::{self, CONTAINER};
 use crate::network::{netns, nft};
@@ -153,9 +152,5 @@ pub(super) fn add_tracking() -> Result<()> {
 fn ethtool(device: Device, words: &str) -> Result<()> {
     let (namespace, name) = device.place();
     let line = format!("ethtool {}", words.replace("DEV", name));
-    match namespace {
-        Some(namespace) => netns::run(namespace, &line),
-        None => command::run(&line),
-    }
-    .map(drop)
+    netns::run(namespace, &line).map(drop)
 }

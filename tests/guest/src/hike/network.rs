@@ -76,7 +76,7 @@ impl Network {
             topology::ip_in(*node, &addresses(place))?;
             // Frames that XDP takes lose what offloads leave to the device.
             netns::run(
-                node,
+                *node,
                 &format!(
                     "ethtool -K {} tx off",
                     if place == 0 { RIGHT } else { LEFT }

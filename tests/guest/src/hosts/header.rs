@@ -235,10 +235,7 @@ fn edit(namespace: Option<&str>, device: &str, at: &str, edit: &str) -> Result<(
         format!("tc qdisc add dev {device} clsact"),
         format!("tc filter add dev {device} {at} {edit}"),
     ] {
-        match namespace {
-            None => command::run(&line)?,
-            Some(namespace) => netns::run(namespace, &line)?,
-        };
+        netns::run(namespace, &line)?;
     }
     Ok(())
 }

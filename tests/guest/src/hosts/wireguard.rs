@@ -13,6 +13,7 @@ use super::host::{Host, Rules};
 use super::Case;
 use crate::machine::command;
 use crate::mflow;
+use crate::network::netns;
 use crate::network::topology::{self, Family, CLIENT};
 
 /// Private keys of the server and the client: any 32 bytes, in base 64.
@@ -83,11 +84,11 @@ fn set_up() -> Result<()> {
         fs::write(KEY_FILE, own)?;
         let public = command::run_with_input("wg pubkey", others)?;
         topology::ip_in(namespace, "link add wg0 type wireguard")?;
-        let within = namespace.map_or_else(String::new, |name| format!("ip netns exec {name} "));
-        command::run(&format!(
-            "{within}wg set wg0 listen-port 51820 private-key {KEY_FILE} peer {} allowed-ips {peer}/32 endpoint {endpoint}",
-            public.trim()
-        ))?;
+        let public = public.trim();
+        let line = format!(
+            "wg set wg0 listen-port 51820 private-key {KEY_FILE} peer {public} allowed-ips {peer}/32 endpoint {endpoint}"
+        );
+        netns::run(namespace, &line)?;
         topology::ip_in(
             namespace,
             &format!("addr add {address}/24 dev wg0\nlink set wg0 up"),

@@ -114,10 +114,14 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>
 
 /// Returns the command line that runs another on one CPU, in a namespace or in the caller's.
 fn placed(namespace: Option<&str>, cpu: usize, line: &str) -> String {
-    let line = format!("taskset -c {cpu} {line}");
-    match namespace {
+    within(namespace, &format!("taskset -c {cpu} {line}"))
+}
+
+/// Returns a command line that runs another one in the namespace of this name; in the first one if there is no name.
+pub(crate) fn within<'a>(namespace: impl Into<Option<&'a str>>, line: &str) -> String {
+    match namespace.into() {
         Some(name) => format!("ip netns exec {name} {line}"),
-        None => line,
+        None => line.to_owned(),
     }
 }
 

@@ -18,9 +18,6 @@ pub(crate) fn restore<'a>(
         Family::V4 => "iptables-nft-restore",
         Family::V6 => "ip6tables-nft-restore",
     };
-    let within = match namespace.into() {
-        None => String::new(),
-        Some(name) => format!("ip netns exec {name} "),
-    };
-    command::run_with_input(&format!("{within}{program} --noflush"), rules).map(drop)
+    let line = command::within(namespace, &format!("{program} --noflush"));
+    command::run_with_input(&line, rules).map(drop)
 }

@@ -71,8 +71,9 @@ pub(crate) fn delete(name: &str) -> Result<()> {
     fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
-pub(crate) fn run(name: &str, line: &str) -> Result<String> {
-    command::run(&format!("ip netns exec {name} {line}"))
+/// Runs a command in the namespace of this name; in the first one if there is no name.
+pub(crate) fn run<'a>(namespace: impl Into<Option<&'a str>>, line: &str) -> Result<String> {
+    command::run(&command::within(namespace, line))
 }
 
 /// Returns what `work` returns when it runs inside a namespace.

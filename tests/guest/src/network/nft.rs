@@ -6,18 +6,12 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::netns;
 use crate::machine::command;
 
 /// Adds rules to a namespace, or to the first one.
 pub(crate) fn add<'a>(namespace: impl Into<Option<&'a str>>, rules: &str) -> Result<()> {
-    command::run_with_input(&nft(namespace.into(), "-f -"), rules).map(drop)
-}
-
-fn nft(namespace: Option<&str>, words: &str) -> String {
-    match namespace {
-        None => format!("nft {words}"),
-        Some(namespace) => format!("ip netns exec {namespace} nft {words}"),
-    }
+    command::run_with_input(&command::within(namespace, "nft -f -"), rules).map(drop)
 }
 
 pub(crate) fn flush<'a>(namespace: impl Into<Option<&'a str>>) -> Result<()> {
@@ -30,7 +24,7 @@ pub(crate) fn hooks<'a>(
     device: Option<&str>,
 ) -> Result<String> {
     let of_device = device.map_or_else(String::new, |device| format!(" netdev device {device}"));
-    command::run(&nft(namespace.into(), &format!("list hooks{of_device}")))
+    netns::run(namespace, &format!("nft list hooks{of_device}"))
 }
 
 /// The packets and bytes that a counter has seen, from the Internet header on. Packets that GRO has joined are one packet.
@@ -43,8 +37,7 @@ pub(crate) struct Counted {
 
 /// Returns what a named counter of the table `inet mflow` has seen.
 pub(crate) fn counted<'a>(namespace: impl Into<Option<&'a str>>, name: &str) -> Result<Counted> {
-    let words = format!("-j list counter inet mflow {name}");
-    let listing = command::run(&nft(namespace.into(), &words))?;
+    let listing = netns::run(namespace, &format!("nft -j list counter inet mflow {name}"))?;
     counter(&listing).with_context(|| format!("no counter {name} in {listing}"))
 }
 

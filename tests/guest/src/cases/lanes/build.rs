@@ -356,11 +356,7 @@ fn lose(loss: Loss) -> Result<()> {
 
 /// Tells whether the veth has an XDP program.
 fn has_program(namespace: Option<&str>) -> Result<bool> {
-    let show = format!("ip link show {VETH}");
-    let link = match namespace {
-        None => command::run(&show)?,
-        Some(namespace) => netns::run(namespace, &show)?,
-    };
+    let link = netns::run(namespace, &format!("ip link show {VETH}"))?;
     Ok(link.contains("xdp"))
 }
 

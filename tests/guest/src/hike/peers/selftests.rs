@@ -16,7 +16,7 @@ use nix::net::if_::if_nametoindex;
 
 use super::mesh::{router_name, sid, tunnel_source, Function, Host, Mesh, Policy, Sid};
 use crate::hike::{instance, Case, Scale};
-use crate::machine::{command, threads};
+use crate::machine::threads;
 use crate::network::netns;
 
 /// Packets from each host to the other one, after the first ones have taught routers who their neighbours are.
@@ -330,7 +330,7 @@ fn reach_each_other(mesh: &Mesh) -> Result<()> {
 
 fn ping(from: Host, to: Host, v6: bool, options: &str) -> Result<()> {
     let (name, to) = (from.name(), to.address(v6));
-    let said = command::run(&format!("ip netns exec {name} ping {options} {to}"))?;
+    let said = netns::run(name, &format!("ping {options} {to}"))?;
     ensure!(said.contains(" 0% packet loss"), "{name} to {to}: {said}");
     Ok(())
 }

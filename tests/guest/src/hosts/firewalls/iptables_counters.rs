@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use crate::machine::command;
+use crate::network::netns;
 use crate::network::topology::Family;
 
 /// The packets of each rule.
@@ -24,11 +24,7 @@ pub(in crate::hosts) fn counted(
         Family::V6 => "ip6tables-nft-save",
     };
     let line = format!("{program} -c -t {table}");
-    let text = match namespace {
-        None => command::run(&line)?,
-        Some(name) => command::run(&format!("ip netns exec {name} {line}"))?,
-    };
-    Ok(counts(&text, is_it))
+    Ok(counts(&netns::run(namespace, &line)?, is_it))
 }
 
 /// Reads the lines `[PACKETS:BYTES] RULE`; a rule that is there twice has the packets of both.

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, Result};
 use nix::mount::{mount, MsFlags};
 
-use crate::machine::command;
 use crate::network::bpf::{self, Pinned, Tcx, TcxSide};
 use crate::network::netns;
 use crate::network::topology::Family;
@@ -189,10 +188,7 @@ impl Code {
                 "tc filter replace dev {device} {way} pref 1 handle 1 bpf direct-action object-pinned {path}"
             ),
         ] {
-            match namespace {
-                None => command::run(&line)?,
-                Some(name) => netns::run(name, &line)?,
-            };
+            netns::run(namespace, &line)?;
         }
         Ok(program)
     }
