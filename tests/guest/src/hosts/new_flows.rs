@@ -16,6 +16,7 @@ use super::elephant::unspecified;
 use crate::machine::{cpu, proc_net, threads};
 use crate::network::netns;
 use crate::network::topology::{Family, CLIENT, CONTAINER};
+use crate::traffic::streams::connection::accept_all;
 
 /// The number of clients that connect at the same time, and the number of connections that each makes.
 const CLIENTS: usize = 4;
@@ -105,20 +106,12 @@ impl Server {
     }
 
     fn accept(&self, stop: &AtomicBool) -> Result<()> {
-        cpu::pin(cpu::READER)?;
-        SockRef::from(&self.listener).set_read_timeout(Some(LOOK))?;
-        while !stop.load(Ordering::Relaxed) {
-            match self.listener.accept() {
-                Ok((mut socket, _)) => {
-                    let told = socket.local_addr()?.to_string();
-                    // A client that has given up hears nothing.
-                    let _ = socket.write_all(told.as_bytes());
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error).context("cannot accept"),
-            }
-        }
-        Ok(())
+        accept_all(&self.listener, stop, |mut socket, _| {
+            let told = socket.local_addr()?.to_string();
+            // A client that has given up hears nothing.
+            let _ = socket.write_all(told.as_bytes());
+            Ok(())
+        })
     }
 
     /// Answers each datagram with one that begins with the server's place among all.
@@ -217,14 +210,8 @@ impl Services {
 
     fn connect_all(&self, namespace: &str) -> Result<u64> {
         let first = netns::within(namespace, || self.connect_once())?;
-        thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| scope.spawn(|| self.connect_some(namespace)))
-                .collect();
-            let joined = clients.into_iter().map(|client| client.join());
-            let others: u64 = threads::results(joined)?.into_iter().sum();
-            Ok(u64::from(first) + others)
-        })
+        let others = threads::each(CLIENTS, |_| self.connect_some(namespace))?;
+        Ok(u64::from(first) + others.into_iter().sum::<u64>())
     }
 
     fn connect_some(&self, namespace: &str) -> Result<u64> {

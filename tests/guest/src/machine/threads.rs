@@ -27,6 +27,20 @@ pub(crate) fn results<T>(
     ended.into_iter().collect()
 }
 
+/// Runs `work` on this many threads at the same time, each with its number, and returns what all have returned, or the first error.
+pub(crate) fn each<T: Send>(
+    count: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let work = &work;
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..count)
+            .map(|number| scope.spawn(move || work(number)))
+            .collect();
+        results(running.into_iter().map(|thread| thread.join()))
+    })
+}
+
 /// Starts a thread, and returns it with what it says when it is ready; its error if it ends before.
 pub(crate) fn start<T: Send + 'static, R: Send + 'static>(
     work: impl FnOnce(SyncSender<R>) -> Result<T> + Send + 'static,

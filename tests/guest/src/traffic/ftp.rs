@@ -3,15 +3,15 @@
 //! Sessions of FTP in passive mode: the server says on the first connection at which port it waits for the second one, which has the
 //! file. A firewall that lets only the first port in has to read along.
 
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
-use socket2::SockRef;
 
+use super::streams::connection::accept_all;
 use crate::machine::{cpu, threads};
 use crate::network::netns;
 use crate::network::topology::{Family, CLIENT, CONTAINER};
@@ -19,7 +19,6 @@ use crate::network::topology::{Family, CLIENT, CONTAINER};
 const PORT: u16 = 21;
 const FILE_BYTES: usize = 8_000;
 const PATIENCE: Duration = Duration::from_millis(2_500);
-const LOOK: Duration = Duration::from_millis(50);
 
 /// A server in the container.
 pub(crate) struct Server {
@@ -46,13 +45,9 @@ impl Server {
     }
 
     fn fetch_all(&self, clients: usize, each: u64) -> Result<u64> {
-        thread::scope(|scope| {
-            let clients: Vec<_> = (0..clients)
-                .map(|_| scope.spawn(|| self.fetch_some(each)))
-                .collect();
-            let joined = clients.into_iter().map(|client| client.join());
-            Ok(threads::results(joined)?.into_iter().sum())
-        })
+        Ok(threads::each(clients, |_| self.fetch_some(each))?
+            .into_iter()
+            .sum())
     }
 
     fn fetch_some(&self, files: u64) -> Result<u64> {
@@ -72,20 +67,12 @@ impl Server {
     fn answer_all(&self, stop: &AtomicBool) -> Result<()> {
         // Sessions open sockets of their own there.
         netns::enter(CONTAINER)?;
-        cpu::pin(cpu::READER)?;
-        SockRef::from(&self.listener).set_read_timeout(Some(LOOK))?;
         thread::scope(|scope| {
-            while !stop.load(Ordering::Relaxed) {
-                match self.listener.accept() {
-                    Ok((socket, _)) => {
-                        // A client that has given up hears nothing.
-                        scope.spawn(move || drop(answer(socket)));
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error).context("cannot accept"),
-                }
-            }
-            Ok(())
+            accept_all(&self.listener, stop, |socket, _| {
+                // A client that has given up hears nothing.
+                scope.spawn(move || drop(answer(socket)));
+                Ok(())
+            })
         })
     }
 }

@@ -4,18 +4,19 @@
 //! has talked to.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use socket2::SockRef;
 
 use crate::machine::{cpu, threads};
 use crate::network::netns;
 use crate::network::topology::CLIENT;
+use crate::traffic::streams::connection::accept_all;
 
 const CLIENTS: usize = 4;
 const EACH: usize = 15;
@@ -26,7 +27,6 @@ const QUESTION_BYTES: usize = 6_000;
 /// The part of an answer that says whom the application has talked to, padded with spaces.
 const HEAD_BYTES: usize = 96;
 const PATIENCE: Duration = Duration::from_millis(2_500);
-const LOOK: Duration = Duration::from_millis(50);
 const PLACES: i32 = 1024;
 
 /// The number of right answers for each head.
@@ -52,19 +52,12 @@ impl Dialogues {
     }
 
     fn ask_all(&self) -> Result<Answers> {
-        thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS)
-                .map(|place| scope.spawn(move || self.ask_some(place)))
-                .collect();
-            let joined = clients.into_iter().map(|client| client.join());
-            let mut all = Answers::new();
-            for answers in threads::results(joined)? {
-                for (head, count) in answers {
-                    *all.entry(head).or_default() += count;
-                }
-            }
-            Ok(all)
-        })
+        let mut all = Answers::new();
+        let answers = threads::each(CLIENTS, |place| self.ask_some(place))?;
+        for (head, count) in answers.into_iter().flatten() {
+            *all.entry(head).or_default() += count;
+        }
+        Ok(all)
     }
 
     fn ask_some(&self, place: usize) -> Result<Answers> {
@@ -94,20 +87,12 @@ impl Dialogues {
     }
 
     fn answer_all(&self, stop: &AtomicBool) -> Result<()> {
-        cpu::pin(cpu::READER)?;
-        SockRef::from(&self.application).set_read_timeout(Some(LOOK))?;
         thread::scope(|scope| {
-            while !stop.load(Ordering::Relaxed) {
-                match self.application.accept() {
-                    Ok((socket, from)) => {
-                        // A client that has given up is not waited for, and asks nothing more.
-                        scope.spawn(move || drop(answer(socket, from.ip())));
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error).context("cannot accept"),
-                }
-            }
-            Ok(())
+            accept_all(&self.application, stop, |socket, from| {
+                // A client that has given up is not waited for, and asks nothing more.
+                scope.spawn(move || drop(answer(socket, from.ip())));
+                Ok(())
+            })
         })
     }
 }

@@ -3,11 +3,12 @@
 //! Both ends of one connection through the overlay, for cases about how connections live and end.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use socket2::SockRef;
 
 use super::pattern;
 use super::readers::listen;
@@ -18,6 +19,8 @@ use crate::network::netns;
 use crate::network::topology::{Family, CLIENT, CONTAINER};
 
 const STUCK: Duration = Duration::from_secs(15);
+/// The time that a server waits for a connection until it looks whether it shall stop.
+const LOOK: Duration = Duration::from_millis(50);
 /// Bytes given to the kernel, or taken from it, by one system call.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -33,6 +36,27 @@ pub(crate) enum End {
     /// In good order, or this end stopped itself.
     Orderly,
     Reset,
+}
+
+/// Takes connections until it is told to stop and none is left, and does this with each of them and its other end.
+pub(crate) fn accept_all(
+    listener: &TcpListener,
+    stop: &AtomicBool,
+    mut each: impl FnMut(TcpStream, SocketAddr) -> Result<()>,
+) -> Result<()> {
+    cpu::pin(cpu::READER)?;
+    SockRef::from(listener).set_read_timeout(Some(LOOK))?;
+    loop {
+        match listener.accept() {
+            Ok((socket, from)) => each(socket, from)?,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(error).context("cannot accept"),
+        }
+    }
 }
 
 /// Connects the client to a port of the container that listens just for this.

@@ -3,7 +3,6 @@
 //! Connections that begin and end within the outer flow of a stream. Most of their packets reach no merge point, and any
 //! of them can come just when splitting starts.
 
-use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use crate::network::topology::{Family, CLIENT, CONTAINER};
 use crate::network::{netns, nft};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
+use crate::traffic::streams::connection::accept_all;
 use crate::traffic::streams::run::Streams;
 use crate::traffic::tcp_counters::{noise, Counters};
 use crate::traffic::{Live as _, Load as _, Plan};
@@ -27,8 +27,6 @@ const ROUNDS: usize = 15;
 /// The time for which traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(60);
 const PORT: u16 = 6_001;
-/// The time that the server waits for a connection until it looks whether it shall stop.
-const LOOK: Duration = Duration::from_millis(100);
 /// Connections that may wait for the server.
 const PLACES: i32 = 4096;
 const STUCK: Duration = Duration::from_secs(15);
@@ -106,7 +104,7 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     let listener = netns::within(CONTAINER, || Ok(TcpListener::bind(address)?))?;
     // The server may be away for long on an emulated CPU; a SYN that finds no place is sent again.
     SockRef::from(&listener).listen(PLACES)?;
-    let serve = |stop: &AtomicBool| accept(&listener, stop, |_closed_at_once| Ok(()));
+    let serve = |stop: &AtomicBool| accept_all(&listener, stop, |_closed_at_once, _| Ok(()));
     // The client stops first, so that the server accepts, and closes, all connections.
     let ((), (connections, mut outcome)) = threads::beside(serve, || {
         threads::beside(|stop| connect(address, stop), || stream(rig, plan))
@@ -176,27 +174,6 @@ fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
         connections += 1;
     }
     Ok(connections)
-}
-
-/// Takes connections until it is told to stop and none is left.
-pub(super) fn accept(
-    listener: &TcpListener,
-    stop: &AtomicBool,
-    mut each: impl FnMut(TcpStream) -> Result<()>,
-) -> Result<()> {
-    cpu::pin(cpu::READER)?;
-    SockRef::from(listener).set_read_timeout(Some(LOOK))?;
-    loop {
-        match listener.accept() {
-            Ok((socket, _)) => each(socket)?,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-            }
-            Err(error) => return Err(error).context("cannot accept"),
-        }
-    }
 }
 
 /// Waits until the client knows of every connection to a port that it has ended.

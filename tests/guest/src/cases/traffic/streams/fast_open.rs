@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::churn::accept;
 use crate::cases::{Case, Run};
 use crate::machine::sockopt;
 use crate::machine::{cpu, threads};
@@ -20,6 +19,7 @@ use crate::network::netns;
 use crate::network::topology::{self, CLIENT, CONTAINER};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
+use crate::traffic::streams::connection::accept_all;
 use crate::traffic::streams::pattern;
 use crate::traffic::streams::run::Streams;
 use crate::traffic::Load as _;
@@ -59,7 +59,7 @@ fn fast_open(rig: &Rig) -> Result<Outcome> {
     let count = rig.scale.other / DATAGRAMS_PER_CONNECTION;
     let outcome = Streams::measure(&plan, |_| {
         let listener = netns::within(CLIENT, || listen(address))?;
-        let serve = |stop: &AtomicBool| accept(&listener, stop, |socket| answer(&socket));
+        let serve = |stop: &AtomicBool| accept_all(&listener, stop, |socket, _| answer(&socket));
         threads::beside(serve, || {
             netns::within(CONTAINER, || {
                 cpu::pin(cpu::READER)?;

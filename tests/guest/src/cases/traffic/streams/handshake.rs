@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use socket2::SockRef;
 
-use super::churn::{accept, all_end};
+use super::churn::all_end;
 use crate::cases::{Case, Run};
 use crate::machine::sockopt;
 use crate::machine::{cpu, proc_net, threads};
@@ -25,6 +25,7 @@ use crate::network::topology::{
 };
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
+use crate::traffic::streams::connection::accept_all;
 use crate::traffic::streams::connection::{self, End};
 use crate::traffic::streams::pattern;
 use crate::traffic::streams::run::Streams;
@@ -117,7 +118,7 @@ fn begin(rig: &Rig, beginning: Beginning) -> Result<Outcome> {
             sockopt::defer_accept(&listener, DEFER_S)?;
         }
         let serve = |stop: &AtomicBool| {
-            accept(&listener, stop, |socket| {
+            accept_all(&listener, stop, |socket, _| {
                 taken.fetch_add(1, Ordering::Relaxed);
                 read_all(&socket)
             })
