@@ -33,9 +33,9 @@ fn folder_of(project: &Path, name: &str) -> String {
     )
 }
 
-/// Keeps others, in this process and in others, from building and copying modules until the file is dropped.
+/// Keeps others, in this process and in others, from building and copying this checkout's module until the file is dropped.
 pub(crate) fn lock() -> Result<File> {
-    tools::lock(&paths::cache_dir("module")?, "build of the module")
+    tools::lock(&folder("")?, "build of the module")
 }
 
 /// Copies `.../lib/modules/RELEASE` into a folder, with this module in the place of any other `mflow.ko`, unless that has been done
