@@ -58,6 +58,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("nftables", Mode::Nftables, Family::V4),
         ("nftables", Mode::Nftables, Family::V6),
         ("ipvs", Mode::Ipvs, Family::V4),
+        ("ipvs", Mode::Ipvs, Family::V6),
     ] {
         let of_family = match family {
             Family::V4 => "",
@@ -100,7 +101,7 @@ fn balanced(host: &Host, kube: Kube) -> Result<()> {
         match kube.mode {
             Mode::Iptables => kube_iptables::set_up(kube.family, kube.has_affinity),
             Mode::Nftables => kube_nftables::set_up(kube.family, &PORTS, kube.has_affinity),
-            Mode::Ipvs => ipvs::set_up(kube.has_affinity),
+            Mode::Ipvs => ipvs::set_up(kube.family, kube.has_affinity),
         }
     };
     balancer(kube).compare(host, set_up)
