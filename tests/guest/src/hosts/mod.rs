@@ -22,6 +22,7 @@ mod table;
 mod tproxy;
 mod watchers;
 mod wireguard;
+mod xdp;
 
 use std::process::ExitCode;
 
@@ -128,6 +129,7 @@ fn all() -> Vec<Case> {
         devices::cases(),
         networks::cases(),
         watchers::cases(),
+        xdp::cases(),
         hashes::cases(),
         wireguard::cases(),
     ]

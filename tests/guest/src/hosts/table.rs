@@ -52,7 +52,7 @@ const SHORT: &[(&str, &str)] = &[
     ("networks/mixed/", "inner flows that are forwarded"),
     ("watchers/", "captures"),
     ("watchers/mirror", "mirrors"),
-    ("watchers/xdp", "generic XDP"),
+    ("xdp/", "generic XDP"),
     ("hashes/sweep", "RPS"),
     ("hashes/sockets", "Cilium's programs"),
     ("wireguard", "WireGuard"),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Watchers of a NIC: captures with and without a ring, a mirror to another device, sockets that share packets out, a generic XDP
-//! program. Each sees every packet of the wire once, as it came, and the flow does not notice.
+//! Watchers of a NIC: captures with and without a ring, a mirror to another device, sockets that share packets out. Each sees every
+//! packet of the wire once, as it came, and the flow does not notice.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,12 +14,11 @@ use mflow_protocol::network::VXLAN_PORT;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
-use super::elephant::{Elephant, Fate};
+use super::elephant::Elephant;
 use super::host::{Host, Rules};
 use super::Case;
 use crate::machine::{clock, command, cpu};
 use crate::mflow;
-use crate::network::bpf::{self, Xdp, XdpMode};
 use crate::network::packet_socket::PacketSocket;
 use crate::network::tcpdump;
 use crate::network::topology::{self, Family};
@@ -96,20 +94,6 @@ pub(super) fn cases() -> Vec<Case> {
                 "of the sockets that share out the NIC's packets one gets a split flow, whole and in order",
                 |host, inner| watched(host, inner, 2),
             ),
-            case(
-                "xdp",
-                "a generic XDP program on the NIC",
-                "a generic XDP program on the NIC runs once for each packet, split or not",
-                |host, inner| generic_xdp(host, inner, Rules::First),
-            )
-            .with_fate(Fate::Either),
-            case(
-                "xdp/later",
-                "a generic XDP program on the NIC",
-                "the same of one that comes when splitting is on already",
-                |host, inner| generic_xdp(host, inner, Rules::Later),
-            )
-            .with_fate(Fate::Either),
         ]);
     }
     cases
@@ -416,38 +400,4 @@ fn mirror(host: &Host, inner: Family) -> Result<()> {
         arrived.require_whole()?;
     }
     compared.on.0.require_split()
-}
-
-fn generic_xdp(host: &Host, inner: Family, rules: Rules) -> Result<()> {
-    bpf::count_runs(true)?;
-    let program = RefCell::new(None);
-    let set_up = || {
-        *program.borrow_mut() = None;
-        *program.borrow_mut() = Some(Xdp::attach("eth0", XdpMode::Generic)?);
-        Ok(())
-    };
-    let runs = || program.borrow().as_ref().map_or(Ok(0), Xdp::runs);
-    let compared = host.compare(inner, rules, set_up, |host| {
-        let before = (topology::received_pkts("eth0")?, runs()?);
-        let mut elephant = Elephant::plain(host, inner)?;
-        elephant.fate = Fate::Either;
-        let (arrived, ()) = elephant.run(host.datagrams, |_| Ok(()))?;
-        let (received, runs) = (topology::received_pkts("eth0")?, runs()?);
-        Ok((arrived, received - before.0, runs - before.1))
-    });
-    // Also after a failure.
-    bpf::count_runs(false)?;
-    drop(program);
-    let compared = compared?;
-    for (enabled, (arrived, received, runs)) in
-        [&compared.off, &compared.on].into_iter().enumerate()
-    {
-        ensure!(
-            runs == received,
-            "with enabled {enabled} the program ran {runs} times for {received} packets: {}",
-            arrived.counters()
-        );
-        arrived.require_whole()?;
-    }
-    Ok(())
 }
