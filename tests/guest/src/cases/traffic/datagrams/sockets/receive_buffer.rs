@@ -20,9 +20,10 @@ use crate::traffic::datagrams::ledger::Ledger;
 use crate::traffic::datagrams::receiver::Receiver;
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::datagrams::sender::{SendOrder, Sender};
+use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::Mark;
+use crate::traffic::{Live as _, Mark, STUCK};
 
 const FLOWS: u16 = 4;
 /// The buffer that distributions give to a socket. Less than a hundred of these datagrams find room there.
@@ -31,6 +32,16 @@ const DEFAULT_BUFFER_DATAGRAM_BYTES: usize = 1_400;
 /// Half of the room, for three lanes, with some for what a datagram's memory is.
 const DEFAULT_BUFFER_BATCH_PKTS: u64 = 24;
 const LOOKED_AT_DATAGRAMS: u64 = 2_000;
+/// The length of one hold of a CPU, many times what fits into such a buffer, and the number of holds.
+const HOLD: Duration = Duration::from_millis(120);
+const HOLDS: u32 = 6;
+/// The deadline that the module has by default.
+const DEADLINE_US: u32 = 200;
+/// The part of the usual rate that is sent meanwhile, and the number of datagrams that are sent afterwards.
+const HELD_SHARE: f64 = 0.5;
+const AFTER_HOLDS: u64 = 200;
+/// An emulated CPU may be away while it is not held.
+const TRIES: usize = 3;
 /// Room for some tens of packets, so that it is full in no time; the kernel doubles it.
 const BUFFER_BYTES: usize = 16 << 10;
 /// The time for which nobody reads, each time, and the number of times.
@@ -59,6 +70,13 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             default_buffer,
         )
         .about_splitting(),
+        Case::of_module(
+            "receive-buffer/lane-held",
+            "a CPU that is held for longer than a default buffer has room costs a split flow no more datagrams than a whole one, if it is a \
+             lane's; what is lost had no room in the socket, and is counted there",
+            Run::Plain,
+            lane_held,
+        ),
     ]
 }
 
@@ -89,6 +107,78 @@ fn default_buffer(rig: &Rig) -> Result<Outcome> {
         ensure!(
             !rig.splits() || mean_pkts <= DEFAULT_BUFFER_BATCH_PKTS,
             "batches have {mean_pkts} packets, and {DEFAULT_BUFFER_BATCH_PKTS} is what such a buffer takes of three lanes at once"
+        );
+        rig.settle()
+    })
+}
+
+/// Holds the NIC's CPU while the flow is whole, and then a lane's while it is split.
+fn lane_held(rig: &Rig) -> Result<Outcome> {
+    let mut tries = 1;
+    loop {
+        let whole = with_cpu_held(rig, cpu::NIC, false)?;
+        let split = with_cpu_held(rig, cpu::LANES[0], true)?;
+        let compared = require_no_more(&whole, &split);
+        match compared {
+            Err(_) if tries < TRIES => tries += 1,
+            checked => return split.judge(|_| checked),
+        }
+    }
+}
+
+fn require_no_more(whole: &Outcome, split: &Outcome) -> Result<()> {
+    ensure!(
+        whole.lost > 0,
+        "the socket had room for all {} datagrams of a whole flow while its CPU was held",
+        whole.sent
+    );
+    ensure!(
+        split.lost <= whole.lost,
+        "a split flow lost {} of {} datagrams, and a whole one {} of {}",
+        split.lost,
+        split.sent,
+        whole.lost,
+        whole.sent
+    );
+    Ok(())
+}
+
+/// Sends to a socket with a default buffer while a CPU is held some times. Fails if anything is lost otherwise than for want of room.
+fn with_cpu_held(rig: &Rig, cpu: usize, is_split: bool) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.split = is_split;
+    plan.load = plan.load.sized(DEFAULT_BUFFER_DATAGRAM_BYTES);
+    plan.load.count = AFTER_HOLDS;
+    plan.load.frames_per_s = plan.load.frames_per_s.map(|rate| rate * HELD_SHARE);
+    let knobs = Knobs {
+        merge_timeout_us: DEADLINE_US,
+        ..Knobs::default()
+    };
+    rig.prepare(&plan, &knobs)?;
+    if !is_split {
+        mflow::write("enabled", "0")?;
+    }
+    let to = plan.addresses();
+    let socket = netns::within(CONTAINER, || Ok(UdpSocket::bind(to[0])?))?;
+    // The kernel doubles it.
+    setsockopt(&socket, sockopt::RcvBuf, &(DEFAULT_BUFFER_BYTES / 2)).context("SO_RCVBUF")?;
+    let looked_at = socket.try_clone()?;
+    let receiver = Receiver::of(vec![socket], plan.flows, plan.load.bytes);
+    let measured = Datagrams::measure_at(&plan, to, receiver, |live| {
+        let hog = Hog::start(cpu, HOLD)?;
+        let held = live.wait_for("the CPU has been held", STUCK, || {
+            Ok(hog.holds_ended() >= HOLDS)
+        });
+        hog.stop()?;
+        held
+    });
+    let refused = u64::from(receive_memory(&looked_at)?.drops);
+    measured?.judge(|outcome| {
+        outcome.require_intact()?;
+        ensure!(
+            outcome.lost == refused,
+            "{} datagrams are lost, and the socket had no room for {refused}",
+            outcome.lost
         );
         rig.settle()
     })
