@@ -64,6 +64,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	/* With the last datagram that fits, GRO would let the list go. */
 	held->room_frames = gro->proto == IPPROTO_UDP ?
 				    MFLOW_LIST_PKTS - min(MFLOW_LIST_PKTS, gro->count + 1U) : U16_MAX;
+	held->summed = skb->ip_summed == CHECKSUM_COMPLETE;
 	held->list = gro->is_flist;
 	held->fixed_id = gro->ip_fixedid;
 	return true;

@@ -130,6 +130,7 @@ pub struct mflow_held {
     pub frames: u16,
     pub room_frames: u16,
     pub room_fragments: u16,
+    pub summed: bool,
     pub list: bool,
     pub fixed_id: bool,
 }

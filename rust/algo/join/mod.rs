@@ -69,6 +69,8 @@ pub struct Held<'a> {
     pub limit_bytes: u32,
     /// The payload of each frame (`gso_size`).
     pub frame_payload_bytes: u32,
+    /// True if the NIC has summed it (`CHECKSUM_COMPLETE`).
+    pub is_summed: bool,
     /// True if it is a list of datagrams, each of which is a packet of its own. Otherwise it is a run of segments, or of datagrams in one
     /// packet.
     pub is_list: bool,

@@ -94,6 +94,7 @@ pub struct Template {
     ipv4: [Ipv4; 2],
     nr_ipv4: usize,
     is_list: bool,
+    is_summed: bool,
     is_tcp: bool,
     has_tunnel: bool,
     has_tunnel_checksum: bool,
@@ -193,7 +194,7 @@ impl Template {
             let sequence = u32::from_be_bytes(*field(headers, transport_at + TCP_SEQUENCE_AT)?);
             self.next_sequence = sequence.wrapping_add(payload_bytes);
         }
-        self.is_list = held.is_list;
+        (self.is_list, self.is_summed) = (held.is_list, held.is_summed);
         self.is_tcp = protocol == IPPROTO_TCP;
         self.sums = Sums::of(
             headers,
@@ -246,6 +247,13 @@ impl Template {
     #[inline]
     pub fn takes_copies(&self) -> bool {
         !self.is_tcp
+    }
+
+    /// Returns whether a frame that the NIC has summed, or has not, may go behind the held packet. GRO puts datagrams into a list only if the
+    /// NIC's word for all is of one kind.
+    #[inline]
+    pub fn takes_sums(&self, is_summed: bool) -> bool {
+        !self.is_list || self.is_summed == is_summed
     }
 
     /// Makes no frame join until the template is read again: the last one that was to join has not.

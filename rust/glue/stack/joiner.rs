@@ -119,6 +119,10 @@ unsafe fn join_held(
     if !is_there || (frag.copies != 0 && !template.takes_copies()) {
         return JoinResult::Alone;
     }
+    let is_summed = u32::from(frag.sums) == kernel::bindings::MFLOW_SUMS_COMPLETE;
+    if !template.takes_sums(is_summed) {
+        return JoinResult::Alone;
+    }
     // SAFETY: By the contract of `frag` in `struct mflow_request_ops` these bytes are the frame's, and the request keeps them. Nobody
     // writes them: the device is done with the buffer. CAST: 32 bits into a usize.
     let frame = unsafe { slice::from_raw_parts(frag.data.cast::<u8>(), frag.bytes as usize) };
@@ -186,6 +190,7 @@ impl Gro<Template> for Polling<'_> {
             bytes: held.bytes,
             limit_bytes: held.limit_bytes,
             frame_payload_bytes: held.frame_payload_bytes,
+            is_summed: held.summed,
             is_list: held.list,
             identifiers: Identifiers {
                 is_fixed: held.fixed_id,

@@ -66,6 +66,7 @@ struct mflow_cpu_place {
  * @frames:	the number of its frames
  * @room_frames: GRO would join this many frames, and go on to hold the packet
  * @room_fragments: of this many frames the payload can be a fragment
+ * @summed:	the NIC has summed it
  * @list:	it is a list of datagrams
  * @fixed_id:	all have the identifier of the first
  */
@@ -82,6 +83,7 @@ struct mflow_held {
 	u16		frames;
 	u16		room_frames;
 	u16		room_fragments;
+	bool		summed;
 	bool		list;
 	bool		fixed_id;
 };

@@ -209,6 +209,7 @@ impl Packet {
                 63 - self.count
             },
             room_fragments: u16::MAX,
+            is_summed: false,
             is_list: self.is_list,
             bytes: self.payload + header_bytes as u32,
             limit_bytes: MOST_BYTES + ETHERNET as u32,
@@ -702,8 +703,18 @@ fn frames_are_fragments_as_long_as_there_is_room() {
             is_list,
             ..run
         };
-        let template = self::template(&Packet::new(&run), &run).unwrap();
+        let packet = Packet::new(&run);
+        let mut template = self::template(&packet, &run).unwrap();
         assert_eq!(template.takes_fragments(), takes_fragments);
+        assert!(template.takes_sums(false), "both are not summed");
+        assert_eq!(template.takes_sums(true), !is_list);
+        let held = packet.held(run.header_bytes());
+        assert!(template.read(&Held {
+            is_summed: true,
+            ..held
+        }));
+        assert!(template.takes_sums(true), "both are summed");
+        assert_eq!(template.takes_sums(false), !is_list);
         assert!(template.takes_copies(), "a datagram");
     }
 }
