@@ -20,6 +20,8 @@ module! {
 
 struct Mflow {
     // Dropped in this order: no more knobs, then no more packets, then what packets need.
+    #[cfg(all(CONFIG_MFLOW_JOIN_TRIAL, not(mflow_stock)))]
+    _trial: glue::trial::Trial,
     _files: Option<glue::operator::files::Files>,
     _packet_path: glue::handlers::PacketPath,
     _events: glue::control::switch::Control,
@@ -38,6 +40,8 @@ impl kernel::Module for Mflow {
             None => pr_info!("loaded; the kernel was started without debugfs, so all knobs are module parameters\n"),
         }
         Ok(Self {
+            #[cfg(all(CONFIG_MFLOW_JOIN_TRIAL, not(mflow_stock)))]
+            _trial: glue::trial::Trial::new(),
             _files: files,
             _packet_path: packet_path,
             _events: events,

@@ -19,3 +19,6 @@ pub mod control;
 pub mod operator;
 
 pub mod handlers;
+
+#[cfg(all(CONFIG_MFLOW_JOIN_TRIAL, not(mflow_stock)))]
+pub mod trial;

@@ -217,6 +217,11 @@ impl Lane {
         self.cpu
     }
 
+    #[cfg(all(CONFIG_MFLOW_JOIN_TRIAL, not(mflow_stock)))]
+    pub(crate) fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
     /// Returns the CPUs on which the lane works, each with the number of packets that it has carried there, or built.
     pub(crate) fn pkts_by_cpu(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let carried = (self.cpu, self.counters.get(Counter::LanePkts));

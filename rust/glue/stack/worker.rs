@@ -77,6 +77,12 @@ impl Worker {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Returns the worker as C has it, for the trial that polls it.
+    #[cfg(all(CONFIG_MFLOW_JOIN_TRIAL, not(mflow_stock)))]
+    pub(crate) fn as_raw(&self) -> *mut ffi::mflow_worker {
+        self.get()
+    }
+
     pub(crate) fn is_started(&self) -> bool {
         !self.get().is_null()
     }

@@ -226,4 +226,17 @@ void mflow_sample(void);
 bool mflow_place_lanes(void);
 void mflow_restage_flows(void);
 
+/* The trial of the join, for tests (CONFIG_MFLOW_JOIN_TRIAL), and its lane, which the Rust half has. */
+void mflow_trial_init(void);
+void mflow_trial_exit(void);
+void *mflow_trial_lane_start(unsigned int cpu);
+void mflow_trial_lane_stop(void *lane);
+struct mflow_worker *mflow_trial_worker(void *lane);
+struct mflow_request *mflow_trial_request(void *lane, u32 tag,
+					  unsigned int memory_bytes);
+bool mflow_trial_packet(void *lane, struct sk_buff *skb);
+void mflow_trial_publish(void *lane);
+u64 mflow_trial_joined(void *lane);
+void mflow_trial_set_form(unsigned int slot, unsigned int form);
+
 #endif /* _NET_MFLOW_MODULE_H */
