@@ -41,7 +41,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed build/napi reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/stages auto/isolated debugfs/ tcp/auto/stages paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
-                      tcp/flows/churn tcp/load/gro join/frames/v4 multicast/program";
+                      tcp/flows/churn tcp/load/gro join/frames/v4 join/gro multicast/program";
 
 /// The cases that cannot pass there on kernels of ours either, which have no tracepoints, by the beginning of their names.
 const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";

@@ -148,6 +148,7 @@ fn all() -> Vec<Case> {
         traffic::gro::cases(),
         traffic::aggregates::cases(),
         traffic::joined_frames::cases(),
+        traffic::join_trial::cases(),
         traffic::datagrams::refragmented::cases(),
         traffic::datagrams::sockets::multicast::cases(),
         traffic::datagrams::sockets::readers::cases(),

@@ -83,6 +83,9 @@ const CORE: &str =
 /// The cases of which no kernel but the checking one would notice a failure, by whichever way they hold there.
 const CHECKED: &str = "hooks/verdict tcp/hooks/clones";
 
+/// The case that runs once each time, in the plain guest: it has many runs of frames, which the seed draws.
+const COMPARED: &str = "join/gro";
+
 /// The cases about what a ConnectX does to packets under the distribution's own driver: all that this guest has.
 const STOCK_CARD: &str = "main tcp/main sums/own sums/routed";
 
@@ -98,7 +101,7 @@ const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 cap
                         reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
                          timestamps receive-buffer routes/ sockmap by-cpu takeover refragmented mode/cpus mode/stages \
                          mode/geneve mode/gre mode/ipip mode/full mode/refusals mode/teardown mode/load/busy-cpu mode/load/all-busy mode/native \
-                         tunnel/ auto/ load/ virtual-nic/";
+                         tunnel/ auto/ load/ virtual-nic/ join/gro";
 
 /// A card has summed packets (`CHECKSUM_COMPLETE`), so GRO verifies nothing of them, and the kernel itself loses what rules write into
 /// here: nothing arrives with the vanilla stack.
@@ -212,6 +215,7 @@ impl GuestKind {
     /// Tells whether each run has this case here.
     fn always_has(self, case: &str) -> bool {
         self.debugfs && has_word(CORE, case)
+            || self.name == "vm" && has_word(COMPARED, case)
             || self.is_stock_card()
             || self.flavor == Flavor::Debug && has_word(CHECKED, case)
     }

@@ -7,6 +7,7 @@ pub(crate) mod capture;
 pub(crate) mod datagrams;
 pub(crate) mod deadline;
 pub(crate) mod gro;
+pub(crate) mod join_trial;
 pub(crate) mod joined_frames;
 pub(crate) mod shapes;
 pub(crate) mod streams;
