@@ -446,7 +446,7 @@ static ssize_t mflow_trial_receive(struct mflow_trial *trial, const u8 *in, size
 	return at;
 }
 
-/* Carries out a run. Returns the bytes that it had. */
+/* Carries out a run. Returns the bytes that it had. Its packets, as they are taken apart, change what the slot says of the form. */
 static ssize_t mflow_trial_run(struct mflow_trial *trial, const struct mflow_trial_batch *batch, const u8 *in, size_t bytes)
 {
 	bool apart = batch->flags & MFLOW_TRIAL_APART;
@@ -476,6 +476,7 @@ static ssize_t mflow_trial_run(struct mflow_trial *trial, const struct mflow_tri
 		goto drop;
 	}
 	begin = trial->filled;
+	mflow_trial_set_form(trial->slot + batch->form, batch->form);
 	err = mflow_trial_through_gro(trial, frames, batch->form);
 	if (err)
 		goto drop;
@@ -486,6 +487,7 @@ static ssize_t mflow_trial_run(struct mflow_trial *trial, const struct mflow_tri
 	middle = trial->filled;
 
 	joined = mflow_trial_joined(trial->lane);
+	mflow_trial_set_form(trial->slot + batch->form, batch->form);
 	err = mflow_trial_through_lane(trial, frames, batch->form);
 	if (err)
 		goto drop;
@@ -552,7 +554,6 @@ static ssize_t mflow_trial_write(struct file *file, const char __user *from, siz
 	}
 	mflow_trial_set_features(trial->gro_dev, batch.features);
 	mflow_trial_set_features(trial->lane_dev, batch.features);
-	mflow_trial_set_form(trial->slot + batch.form, batch.form);
 	for (at = sizeof(batch); at < bytes; at += err) {
 		err = mflow_trial_run(trial, &batch, trial->in + at, bytes - at);
 		if (err < 0)
