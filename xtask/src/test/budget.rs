@@ -50,7 +50,7 @@ row("tidy", 60, 105, "clippy above all, which checks the crates that we use firs
 row("host", 155, 255, "`unit`, `loom` and `miri` at the same time, as Miri uses one core"),
 row("module", 30, 35, "the module, and sparse on both ways"),
 row("hike", 110, 115, "the drawn cases in one guest, 20,000 random frames at each hook there, and 100,000 on this machine"),
-row("vm", 370, 380, "about 100 cases, in two guests"),
+row("vm", 400, 410, "about 100 cases, and a million runs of frames through the kernel's GRO, in two guests"),
 row("vm-debug", 240, 250, "about 20 cases, in two guests"),
 row("mlx5", 290, 300, "about 70 cases, and 20 seconds of fuzzing"),
 row("hosts", 200, 210, "what hosts have beside the module, each with `enabled` 0 and 1, on one kernel"),

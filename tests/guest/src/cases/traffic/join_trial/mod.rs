@@ -31,7 +31,7 @@ use crate::network::{netns, topology};
 use crate::traffic::rig::Rig;
 
 /// Runs by default, in the full run, and on the checking kernel.
-const RUNS: u64 = 500_000;
+const RUNS: u64 = 1_000_000;
 const FULL_RUNS: u64 = 10_000_000;
 const BRIEF_RUNS: u64 = 10_000;
 /// Of so many batches, all packets of one are taken apart, and not only those that differ.
