@@ -3,6 +3,7 @@
 //! Kernels of distributions as their packages have them: image, modules, headers. They are unpacked into the cache, and nothing
 //! is installed but the C compiler that the headers of this machine's own ask for.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -176,16 +177,29 @@ fn offered(shipped: &Shipped, archive: &Archive) -> Result<String> {
         // Without a network what is there will do.
         let _ = archive.update();
     }
-    let list = || archive.names(&begin);
-    if let Some(release) = newest(&list()?, &begin) {
+    let newest = || -> Result<Option<String>> {
+        let names = archive.names(&begin)?;
+        // A kernel that was signed comes hours after its headers.
+        let is_whole = |release: &&str| {
+            let packages = [image(release), format!("{HEADERS}{release}")];
+            archive.versions(&packages).is_ok()
+        };
+        let release = newest_first(&names, &begin).into_iter().find(is_whole);
+        Ok(release.map(str::to_owned))
+    };
+    if let Some(release) = newest()? {
         return Ok(release);
     }
     archive.update()?;
-    newest(&list()?, &begin).with_context(|| format!("apt offers no package {begin}*{FLAVOUR}"))
+    newest()?.with_context(|| format!("apt offers no package {begin}*{FLAVOUR} with its kernel"))
 }
 
-/// Returns the release with the highest version among these packages with headers.
-fn newest(names: &str, begin: &str) -> Option<String> {
+fn image(release: &str) -> String {
+    format!("linux-image-{release}")
+}
+
+/// Returns the releases of these packages with headers, those with the highest version first.
+fn newest_first<'a>(names: &'a str, begin: &str) -> Vec<&'a str> {
     let releases = names.lines().filter_map(|name| {
         let release = name.strip_prefix(HEADERS)?;
         (name.starts_with(begin) && name.ends_with(FLAVOUR)).then_some(release)
@@ -194,12 +208,14 @@ fn newest(names: &str, begin: &str) -> Option<String> {
         let digits = release.split(|c: char| !c.is_ascii_digit());
         digits.map_while(|part| part.parse().ok()).collect()
     };
-    releases.max_by_key(version).map(str::to_owned)
+    let mut releases: Vec<_> = releases.collect();
+    releases.sort_by_key(|release| Reverse(version(release)));
+    releases
 }
 
 /// Returns the packages of a kernel, with their versions.
 fn packages(release: &str, depends: &[String], archive: &Archive) -> Result<Vec<String>> {
-    let image = format!("linux-image-{release}");
+    let image = image(release);
     let mut parts = archive.depends(&image)?;
     parts.extend_from_slice(depends);
     let of_kernel = ["binary", "modules", "base", "headers", "kbuild"];
@@ -303,12 +319,15 @@ mod tests {
     fn the_highest_version_is_the_newest() {
         let names = "linux-headers-6.12.9+bpo-cloud-amd64\nlinux-headers-6.12.117+deb12-cloud-amd64\n\
                      linux-headers-6.12.118+deb12-amd64\nlinux-headers-6.12.38+deb12-cloud-amd64\nlinux-headers-6.12.200+deb12-common\n";
-        let newest = |begin| newest(names, begin);
         assert_eq!(
-            newest("linux-headers-6.12.").as_deref(),
-            Some("6.12.117+deb12-cloud-amd64")
+            newest_first(names, "linux-headers-6.12."),
+            [
+                "6.12.117+deb12-cloud-amd64",
+                "6.12.38+deb12-cloud-amd64",
+                "6.12.9+bpo-cloud-amd64"
+            ]
         );
-        assert_eq!(newest("linux-headers-6.1."), None);
+        assert!(newest_first(names, "linux-headers-6.1.").is_empty());
     }
 
     #[test]
