@@ -174,8 +174,6 @@ static struct sk_buff *mflow_trial_build(const struct mflow_trial_received *rece
 	if (copied < frame->bytes)
 		skb_add_rx_frag(skb, 0, page, received->data + copied - page_address(page),
 				frame->bytes - copied, SKB_DATA_ALIGN(frame->bytes));
-	else
-		put_page(page);
 	if (frame->sums == MFLOW_TRIAL_SUMMED) {
 		skb->ip_summed = CHECKSUM_COMPLETE;
 		skb->csum = csum_partial(received->data + ETH_HLEN, frame->bytes - ETH_HLEN, 0);
@@ -183,6 +181,8 @@ static struct sk_buff *mflow_trial_build(const struct mflow_trial_received *rece
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
 		skb->csum_level = frame->sums - 1;
 	}
+	if (copied == frame->bytes)
+		put_page(page);
 	skb->protocol = eth_type_trans(skb, dev);
 	return skb;
 }
