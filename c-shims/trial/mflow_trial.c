@@ -297,7 +297,10 @@ static int mflow_trial_put(struct mflow_trial *trial, struct sk_buff *skb, bool 
 	mflow_trial_describe(skb, packet);
 	/* A list has headers beside those of the first. */
 	if (skb_is_gso(skb) && (apart || skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST)) {
+		/* As where the stack takes packets apart: the module's functions want it. */
+		local_bh_disable();
 		frames = skb_gso_segment(skb, 0);
+		local_bh_enable();
 		err = PTR_ERR_OR_ZERO(frames);
 		if (err || !frames) {
 			frames = NULL;
