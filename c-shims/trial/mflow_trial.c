@@ -57,7 +57,7 @@
 #define MFLOW_TRIAL_PULLED	4U
 
 /**
- * struct mflow_trial_batch - what is the same in all runs that are written at once
+ * struct mflow_trial_batch - the part of a write that all its runs share
  * @flags:	%MFLOW_TRIAL_APART, ...
  * @form:	the form of datagrams on the lane (%MFLOW_FORM_SINGLE, ...)
  * @features:	the features of both devices (%MFLOW_TRIAL_LISTS, ...)
@@ -297,7 +297,7 @@ static int mflow_trial_put(struct mflow_trial *trial, struct sk_buff *skb, bool 
 	mflow_trial_describe(skb, packet);
 	/* A list has headers beside those of the first. */
 	if (skb_is_gso(skb) && (apart || skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST)) {
-		/* As where the stack takes packets apart: the module's functions want it. */
+		/* The module is called from there, and uses RCU and data of its CPU as the stack has them: with softirqs disabled. */
 		local_bh_disable();
 		frames = skb_gso_segment(skb, 0);
 		local_bh_enable();

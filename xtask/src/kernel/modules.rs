@@ -83,8 +83,8 @@ mod tests {
     #[test]
     fn a_checkout_has_folders_of_its_own() {
         let folder = |project: &str| folder_of(Path::new(project), "copies");
-        assert_ne!(folder("/work/one"), folder("/work/two"));
-        assert_eq!(folder("/work/one"), folder("/work/one"));
+        assert_ne!(folder("/one"), folder("/two"));
+        assert_eq!(folder("/one"), folder("/one"));
     }
 
     #[test]
