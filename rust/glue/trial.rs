@@ -50,14 +50,14 @@ impl TrialLane {
         let (lane, producer) = unsafe { Lane::start(LaneCpus::one(cpu), Carries::Batches, None)? };
         let places = Lane::new_places();
         let trial = places.and_then(|places| {
-            // SAFETY: It has none, and nobody knows it.
+            // SAFETY: The lane has no places yet, and nobody else knows the lane.
             unsafe { lane.give_places(places) };
             Ok(KBox::new_uninit(GFP_KERNEL)?)
         });
         match trial {
             Ok(place) => Ok(KBox::write(place, Self { producer, lane })),
             Err(error) => {
-                // SAFETY: Nobody knows it.
+                // SAFETY: The lane was started above, and nobody else knows it.
                 unsafe { lane.stop() };
                 Err(error)
             }
@@ -80,7 +80,7 @@ unsafe extern "C" fn mflow_trial_lane_start(cpu: c_uint) -> *mut c_void {
 /// # Safety: called once for a lane that was started, by which nobody is any more.
 #[no_mangle]
 unsafe extern "C" fn mflow_trial_lane_stop(lane: *mut c_void) {
-    // SAFETY: By the contract it is ours.
+    // SAFETY: By the contract `mflow_trial_lane_start` has returned it, and nobody uses it any more.
     unsafe {
         let trial = KBox::from_raw(lane.cast::<TrialLane>());
         trial.lane.stop();
@@ -92,7 +92,7 @@ unsafe extern "C" fn mflow_trial_lane_stop(lane: *mut c_void) {
 /// # Safety: the lane was started, and not stopped.
 #[no_mangle]
 unsafe extern "C" fn mflow_trial_worker(lane: *mut c_void) -> *mut mflow_worker {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the lane lives. The trial's lock keeps others away from it meanwhile.
     unsafe { (*lane.cast::<TrialLane>()).lane.worker().as_raw() }
 }
 
@@ -105,7 +105,7 @@ unsafe extern "C" fn mflow_trial_request(
     tag: u32,
     memory_bytes: c_uint,
 ) -> *mut mflow_request {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the lane lives. The trial's lock keeps others away from it meanwhile.
     let trial = unsafe { &mut *lane.cast::<TrialLane>() };
     if !trial.producer.reserve(1) {
         return ptr::null_mut();
@@ -129,12 +129,12 @@ unsafe extern "C" fn mflow_trial_request(
 /// # Safety: the lane was started, and not stopped; nobody else fills its ring; the packet is the caller's.
 #[no_mangle]
 unsafe extern "C" fn mflow_trial_packet(lane: *mut c_void, skb: *mut sk_buff) -> bool {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the lane lives. The trial's lock keeps others away from it meanwhile.
     let trial = unsafe { &mut *lane.cast::<TrialLane>() };
     let Some(skb) = NonNull::new(skb) else {
         return false;
     };
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the packet is the caller's, who gives it away.
     let packet = unsafe { SkBuff::from_node(skb) };
     let bytes = packet.memory_bytes();
     let is_pushed = trial.producer.reserve(1) && trial.producer.push(packet).is_ok();
@@ -149,7 +149,7 @@ unsafe extern "C" fn mflow_trial_packet(lane: *mut c_void, skb: *mut sk_buff) ->
 /// # Safety: the lane was started, and not stopped; nobody else fills its ring.
 #[no_mangle]
 unsafe extern "C" fn mflow_trial_publish(lane: *mut c_void) {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the lane lives. The trial's lock keeps others away from it meanwhile.
     unsafe { (*lane.cast::<TrialLane>()).producer.publish() };
 }
 
@@ -158,7 +158,7 @@ unsafe extern "C" fn mflow_trial_publish(lane: *mut c_void) {
 /// # Safety: the lane was started, and not stopped.
 #[no_mangle]
 unsafe extern "C" fn mflow_trial_joined(lane: *mut c_void) -> u64 {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the lane lives. The trial's lock keeps others away from it meanwhile.
     let trial = unsafe { &*lane.cast::<TrialLane>() };
     trial.lane.counters.get(Counter::JoinedPkts)
 }
