@@ -342,6 +342,24 @@ fn inner_flows_have_numbers() {
     }
 }
 
+/// No more fragments follow the last one.
+#[test]
+fn last_fragment_is_a_later_one() {
+    const INNER_AT: usize = 20 + 8 + 8 + 14;
+    for (is_ipv6, flags_at, more) in [(false, 6, 0x20), (true, 40 + 3, 1)] {
+        for (offset, expected) in [(100, Fragment::Later), (0, Fragment::None)] {
+            let inner = Inner {
+                is_ipv6,
+                fragment: Some(offset),
+                ..PLAIN
+            };
+            let (eth_proto, mut packet, _) = overlay(false, inner);
+            packet[INNER_AT + flags_at] &= !more;
+            assert_eq!(fragment(eth_proto, &packet), expected, "{inner:?}");
+        }
+    }
+}
+
 #[test]
 fn only_vxlan_is_known() {
     let (eth_proto, packet, _) = overlay(false, PLAIN);
