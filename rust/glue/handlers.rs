@@ -79,6 +79,16 @@ impl Handlers for PacketPath {
                 Some(packet)
             }
             Dispatched::Inline(packet) => Some(packet),
+            Dispatched::InlineAlone(mut packet) => {
+                // The answer is the same for all packets of an inner flow.
+                if !packet.verify() {
+                    return Some(packet);
+                }
+                packet.pull_overlay_headers();
+                // SAFETY: By the contract we are in the poll of the source's NAPI, a softirq.
+                unsafe { deliver::carry(packet) };
+                None
+            }
         }
     }
 
@@ -132,7 +142,7 @@ impl Handlers for PacketPath {
         };
         let goes_on = match dispatched {
             Dispatched::ToLane => None,
-            Dispatched::Inline(mut packet) => {
+            Dispatched::Inline(mut packet) | Dispatched::InlineAlone(mut packet) => {
                 if !way::RUNS_TO_COMPLETION && packet.may_reach_socket() {
                     // It goes through queues, so the batch waits for it.
                     expect(slots, packet.borrow());

@@ -15,6 +15,7 @@
 //! long as it likes.
 
 use super::fenced::Fenced;
+use super::poll_pace::{PollPace, SINGLE_BATCH_PKTS};
 use super::state::{Carrier, FlowState, Split};
 use super::table::FlowTable;
 use super::transitions::Transition;
@@ -119,6 +120,8 @@ pub enum Dispatched<P> {
     Ordinary(P),
     /// Carried to the merge point by this core, in this call or by the next [`Host::flush_inline`].
     Inline(P),
+    /// Carried to the merge point by this core. The packet has come alone, so it need not wait for others that GRO could join to it.
+    InlineAlone(P),
 }
 
 /// The dispatcher of one source. Used in one context at a time. Memory of zeros is a new one.
@@ -133,6 +136,7 @@ pub struct Dispatcher<P: Packet> {
     work_counts: [WorkCounts; NR_SLOTS],
     fenced: [Fenced; NR_SLOTS],
     rest: Rest,
+    pace: PollPace,
 }
 
 impl<P: Packet> Dispatcher<P> {
@@ -146,6 +150,7 @@ impl<P: Packet> Dispatcher<P> {
             work_counts: [WorkCounts::NONE; NR_SLOTS],
             fenced: [Fenced::NONE; NR_SLOTS],
             rest: Rest::default(),
+            pace: PollPace::default(),
         }
     }
 
@@ -175,10 +180,11 @@ impl<P: Packet> Dispatcher<P> {
         packet: P,
     ) -> Dispatched<P> {
         let now_ms = host.now_ms();
+        let wire_pkts = packet.wire_pkts();
         let Some(flow) = self.table.find(key, now_ms) else {
+            self.pace.add_ordinary(wire_pkts);
             return Dispatched::Ordinary(packet);
         };
-        let wire_pkts = packet.wire_pkts();
         let ended_window = flow.count(now_ms, wire_pkts);
         if let (FlowState::Split(split), None, false) = (&mut flow.state, ended_window, stopping) {
             if let Some(lane) = split.take_lane_room(wire_pkts) {
@@ -204,11 +210,16 @@ impl<P: Packet> Dispatcher<P> {
             now_ms,
             wire_pkts,
             rest: &mut self.rest,
+            pace: &mut self.pace,
         };
         if let Some(window) = ended_window {
             step.on_window_end(flow, window, &packet);
         }
-        step.on_packet(flow, packet)
+        let dispatched = step.on_packet(flow, packet);
+        if let Dispatched::Ordinary(_) = &dispatched {
+            self.pace.add_ordinary(wire_pkts);
+        }
+        dispatched
     }
 
     /// Takes packets of a flow that are not built yet. Returns a place for each packet that a lane takes, from the first one on.
@@ -286,6 +297,7 @@ impl<P: Packet> Dispatcher<P> {
             now_ms,
             wire_pkts: 0,
             rest: &mut self.rest,
+            pace: &mut self.pace,
         };
         for flow in self.table.with_slot() {
             if flow.is_idle(now_ms, idle_ms) {
@@ -295,9 +307,16 @@ impl<P: Packet> Dispatcher<P> {
     }
 
     /// Ends a poll. Returns whether the packets of the next poll may pass unseen, because no flow is to be split.
-    /// `has_flows` says whether flows of this source have a slot.
+    /// `has_flows` says whether flows of this source have a slot. May be called more than once for a poll.
     #[inline]
-    pub fn end_poll(&mut self, now_ms: u32, has_flows: bool, orders: &Orders) -> bool {
+    pub fn end_poll(
+        &mut self,
+        counters: &Counters,
+        now_ms: u32,
+        has_flows: bool,
+        orders: &Orders,
+    ) -> bool {
+        self.pace.end_poll(counters);
         self.rest.end_poll(now_ms, has_flows, orders.refuses())
     }
 
@@ -354,6 +373,7 @@ pub(super) struct Step<'a, P: Packet, H> {
     // Of the packet that is being carried.
     pub(super) wire_pkts: u32,
     pub(super) rest: &'a mut Rest,
+    pace: &'a mut PollPace,
 }
 
 impl<P: Packet, H: Host<P>> Step<'_, P, H> {
@@ -387,7 +407,10 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
         split.left_pkts = split.left_pkts.saturating_sub(self.wire_pkts);
         packet.set_tag(split.tag());
-        self.inline(packet)
+        match self.inline(packet) {
+            Dispatched::Inline(packet) if split.is_single => Dispatched::InlineAlone(packet),
+            dispatched => dispatched,
+        }
     }
 
     /// Returns the number of packets in a batch of the slot's flow, whose order is `order`. While one lane has its turn, the
@@ -416,7 +439,18 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// ends in time.
     fn next_batch(&mut self, split: &mut Split, first: Fragment) {
         let order = self.host.orders().order(usize::from(split.slot));
-        let batch_pkts = self.batch_pkts(split.slot, order);
+        let is_single = self.pace.is_single(self.counters) && order.helps;
+        let most_pkts = if is_single {
+            SINGLE_BATCH_PKTS
+        } else {
+            u32::MAX
+        };
+        let batch_pkts = self.batch_pkts(split.slot, order).min(most_pkts);
+        if is_single && !split.is_single {
+            // Packets that the open batch may have in GRO stay before those that do not wait there.
+            self.host.flush_inline();
+        }
+        split.is_single = is_single;
         // Without a carrier there is room: the batch before is a fence, which is opened only if a number is left behind it
         // (`lifecycle.rs`).
         let window_left = self.window_left(split);
@@ -437,6 +471,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             };
             let reserved = match window_left {
                 0 | 1 => Err(NoRoom::Window),
+                _ if is_single => Err(NoRoom::Single),
                 _ => self
                     .lanes
                     .reserve_batch(batch_pkts, builder, order, self.host.ring_bytes()),

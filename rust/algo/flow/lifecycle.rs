@@ -289,6 +289,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             batch: fence,
             left_pkts: 0,
             tail_pkts: 0,
+            is_single: false,
             arrived_ms: self.now_ms,
             seen,
         }

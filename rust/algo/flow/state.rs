@@ -67,6 +67,8 @@ pub(super) struct Split {
     /// Packets that may go into the open batch behind these, as long as each is a later fragment of a datagram. A datagram that is
     /// cut by the end of a batch waits in the stack's memory for fragments until another lane has carried its rest.
     pub(super) tail_pkts: u32,
+    /// True if this core carries the open batch because polls bring single packets.
+    pub(super) is_single: bool,
     /// The last time at which a packet was known to reach the merge point.
     pub(super) arrived_ms: u32,
     /// The slot's counts when they were last looked at.

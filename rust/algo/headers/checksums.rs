@@ -126,19 +126,36 @@ pub fn suit_checksum(bytes: &[u8], pseudo: u32) -> bool {
     fold(word_sum(bytes) + u64::from(pseudo)) == 0xffff
 }
 
-/// Returns the sum of bytes in words as they are in memory, with zeros behind the last byte.
+/// Returns the sum of bytes in words as they are in memory, with zeros behind the last byte. Less than 2^40.
 #[inline]
 pub(in crate::algo) fn word_sum(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks_exact(4);
-    let mut last = [0; 4];
-    let rest = words.remainder();
-    // PANIC: what four bytes leave over is less.
-    last[..rest.len()].copy_from_slice(rest);
-    let words = words.filter_map(|word| word.first_chunk());
-    // A packet has too few words for the sum to overflow.
-    words
-        .chain([&last])
-        .fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)))
+    // In ones' complement, four words that are summed as one of 64 bits have the sum of the four.
+    let mut sum = 0_u128;
+    let blocks = bytes.chunks_exact(4 * size_of::<u64>());
+    let mut rest = blocks.remainder();
+    for block in blocks {
+        for eight in block.chunks_exact(size_of::<u64>()) {
+            sum += u128::from(u64::from_ne_bytes(eight.try_into().unwrap_or_default()));
+        }
+    }
+    while let Some((eight, behind)) = rest.split_first_chunk() {
+        sum += u128::from(u64::from_ne_bytes(*eight));
+        rest = behind;
+    }
+    // CAST: both halves of the sum.
+    let mut sum = (sum as u64 >> 32) + (sum as u64 & 0xffff_ffff) + (sum >> 64) as u64;
+    if let Some((four, behind)) = rest.split_first_chunk() {
+        sum += u64::from(u32::from_ne_bytes(*four));
+        rest = behind;
+    }
+    if let Some((two, behind)) = rest.split_first_chunk() {
+        sum += u64::from(u16::from_ne_bytes(*two));
+        rest = behind;
+    }
+    match rest {
+        [last, ..] => sum + u64::from(u16::from_ne_bytes([*last, 0])),
+        [] => sum,
+    }
 }
 
 /// Returns a sum in ones' complement as one word of a checksum.
@@ -260,10 +277,7 @@ fn behind_options(packet: &[u8], mut at: usize) -> Option<(u8, usize)> {
 /// Returns the sum of a pseudo header: addresses, protocol, and the length of what is behind the network header.
 #[inline]
 pub(in crate::algo) fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
-    let words = addresses.chunks_exact(2);
-    let addresses: u32 = words
-        .map(|word| u32::from(u16::from_ne_bytes([word[0], word[1]])))
-        .sum();
+    let addresses = u32::from(fold(word_sum(addresses)));
     // CAST: a packet's length field has 16 bits, and the caller has compared it.
     let bytes = u32::from((bytes as u16).to_be());
     addresses + bytes + u32::from(u16::from(protocol).to_be())

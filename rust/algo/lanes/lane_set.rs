@@ -119,6 +119,8 @@ pub(crate) enum NoRoom {
     Memory,
     /// The flow's window has no number for a lane. The dispatcher, which knows the window, says so.
     Window,
+    /// Polls bring one packet each, which need no lane. The dispatcher says so, too.
+    Single,
 }
 
 impl<P: Packet> LaneEnd<P> {

@@ -619,7 +619,12 @@ impl Source {
             let has_flows = self.active_flows.load(Ordering::Relaxed) > 0;
             // Before the first packet it is not known whether this NAPI's driver calls GRO.
             let rests = self.only_dispatches()
-                && dispatcher.end_poll(runtime::now_ms(), has_flows, pool::orders());
+                && dispatcher.end_poll(
+                    &self.counters,
+                    runtime::now_ms(),
+                    has_flows,
+                    pool::orders(),
+                );
             self.head.set_rests(rests);
         }
         self.kick(dispatcher.lanes.take_touched(pool::ring_bytes()));

@@ -303,7 +303,9 @@ impl Nic {
                 .dispatch(&self.counters, &mut host, self.config, self.key, packet)
             {
                 Dispatched::ToLane => {}
-                Dispatched::Inline(packet) => self.shared.arrive(packet),
+                Dispatched::Inline(packet) | Dispatched::InlineAlone(packet) => {
+                    self.shared.arrive(packet);
+                }
                 Dispatched::Ordinary(packet) => self.ordinary.push(packet),
             }
         }

@@ -34,6 +34,10 @@ enum Step {
         pkts: u32,
     },
     EndNicPoll,
+    /// Polls bring one packet each.
+    Trickle {
+        polls: u32,
+    },
     /// A lane polls; `pkts` in percent of a batch.
     Poll {
         lane: usize,
@@ -103,6 +107,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (1..1000u32).prop_map(|percent| Step::Receive { flow: 0, percent }),
         3 => (500..4000u32).prop_map(|pkts| Step::Flood { pkts: pkts.min(MAX_PKTS) }),
         8 => Just(Step::EndNicPoll),
+        4 => (1..100u32).prop_map(|polls| Step::Trickle { polls }),
         25 => (0..MOST_LANES, 1..400u32).prop_map(|(lane, percent)| Step::Poll { lane, percent }),
         10 => (1..50usize).prop_map(|pkts| Step::Ordinary { pkts }),
         5 => (0..MOST_LANES, 1..200usize).prop_map(|(lane, pkts)| Step::Queue { lane, pkts }),
@@ -132,6 +137,12 @@ fn apply(world: &mut World, step: &Step) {
             world.receive(0, pkts);
         }
         Step::EndNicPoll => world.end_nic_poll(),
+        Step::Trickle { polls } => {
+            for _ in 0..polls {
+                world.receive(0, 1);
+                world.end_nic_poll();
+            }
+        }
         Step::Poll { lane, percent } => {
             let pkts = pkts_of(world, percent) as usize;
             world.around.poll(lane % nr_lanes, pkts);

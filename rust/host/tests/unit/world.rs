@@ -569,6 +569,7 @@ impl World {
                 Dispatched::ToLane => {}
                 Dispatched::Ordinary(packet) => self.around.ordinary.push_back(packet),
                 Dispatched::Inline(packet) => self.around.inline.push(packet),
+                Dispatched::InlineAlone(packet) => self.around.travel(packet, None),
             }
         }
         self.dispatcher.lanes.take_touched(&self.around.ring_bytes)
@@ -632,9 +633,9 @@ impl World {
         self.dispatcher.lanes.take_touched(&self.around.ring_bytes);
         let has_flows = self.around.nr_active > 0;
         let now_ms = self.around.now_ms();
-        self.rests = self
-            .dispatcher
-            .end_poll(now_ms, has_flows, &self.around.orders);
+        self.rests =
+            self.dispatcher
+                .end_poll(&self.counters, now_ms, has_flows, &self.around.orders);
     }
 
     /// Returns whether the packets of the next poll pass the dispatcher unseen.
@@ -663,6 +664,17 @@ impl World {
             .filter(|id| **id >> FLOW_SHIFT == u64::from(flow))
             .map(|id| id & ((1 << FLOW_SHIFT) - 1))
             .collect()
+    }
+
+    /// Checks that all packets of a flow were delivered, in order.
+    pub(crate) fn assert_in_order(&self, flow: u16) {
+        let sent = self.nr_sent()[usize::from(flow)];
+        let delivered = self.delivered(flow);
+        let first_wrong = delivered
+            .iter()
+            .zip(0..)
+            .find(|(id, expected)| *id != expected);
+        assert_eq!((first_wrong, delivered.len() as u64), (None, sent));
     }
 
     /// Lets everything that can move do so until nothing does, without time passing.

@@ -11,4 +11,6 @@ mod hint;
 #[cfg(not(miri))]
 mod inner_flows;
 #[cfg(not(miri))]
+mod poll_pace;
+#[cfg(not(miri))]
 pub(crate) mod transitions;

@@ -35,6 +35,7 @@ pub(super) fn all() -> Vec<Case> {
                 let modes = vec![
                     cases::mode("vanilla", Stack::Vanilla),
                     cases::mflow(2, BATCH_PKTS),
+                    cases::mflow_by_need(2),
                 ];
                 cases::case(name, load, modes)
             })

@@ -209,17 +209,22 @@ fn with_two_falcon_cpus(mut case: Case) -> Case {
     case
 }
 
-/// Adds a mode to a case: mflow that gives flows lanes by need, of as many as there are.
-fn with_lanes_by_need(mut case: Case) -> Case {
+/// Returns mflow that gives flows lanes by need, of as many as these.
+pub(super) fn mflow_by_need(lanes: usize) -> Mode {
     let stack = Stack::Mflow {
-        lanes: MOST_LANES,
+        lanes,
         batch_pkts: BATCH_PKTS,
         scaling: Scaling::Path,
         build: Build::Auto,
         layout: Layout::Lane,
         load_threshold_pct: LOAD_THRESHOLD_PCT,
     };
-    case.modes.push(mode("mflow-need", stack));
+    mode("mflow-need", stack)
+}
+
+/// Adds a mode to a case: mflow that gives flows lanes by need, of as many as there are.
+fn with_lanes_by_need(mut case: Case) -> Case {
+    case.modes.push(mflow_by_need(MOST_LANES));
     case
 }
 

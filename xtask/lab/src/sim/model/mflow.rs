@@ -156,7 +156,9 @@ impl Mflow {
         self.active = host.active;
         match dispatched {
             Dispatched::ToLane => None,
-            Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => Some(packet),
+            Dispatched::Ordinary(packet)
+            | Dispatched::Inline(packet)
+            | Dispatched::InlineAlone(packet) => Some(packet),
         }
     }
 
