@@ -94,9 +94,9 @@ counters! {
     ///
     /// Most, with our patches and a driver that lanes build for.
     JoinedPkts = "joined_pkts",
-    /// Packets that the NIC's core carried itself because no lane had room, or while a flow stopped.
+    /// Packets that the NIC's core carried itself: lanes had enough to do, packets came one at a time, or a flow stopped.
     ///
-    /// A few at stops. Many: the rings of lanes are full.
+    /// Many: the lanes are the limit, or flows need none.
     InlinePkts = "inline_pkts",
     /// Packets delivered in their turn.
     ///

@@ -24,7 +24,7 @@ use crate::algo::counters::{Counter, Counters};
 use crate::algo::headers::flow_key::FlowKey;
 use crate::algo::headers::overlay::Fragment;
 use crate::algo::knobs::Build;
-use crate::algo::lanes::lane_set::{Builder, LaneSet, NoRoom, Reserved};
+use crate::algo::lanes::lane_set::{Builder, LaneSet, NoRoom, Reserved, OWN_LANE};
 use crate::algo::lanes::queue::Packet;
 use crate::algo::lanes::ring_bytes::RingBytes;
 use crate::algo::load::flow_orders::{Order, Orders};
@@ -271,7 +271,7 @@ impl<P: Packet> Dispatcher<P> {
         }
         // No window has so many packets that this wraps.
         flow.pkts = flow.pkts.wrapping_add(pkts);
-        counters.add_owned(Counter::LanePkts, u64::from(pkts));
+        counters.add_owned(counter_of(lane), u64::from(pkts));
         counters.add_owned(Counter::RequestPkts, u64::from(pkts));
         places
     }
@@ -347,11 +347,21 @@ fn push<P: Packet>(
     packet.set_tag(tag);
     match lanes.push(lane, packet) {
         Ok(()) => {
-            counters.add_owned(Counter::LanePkts, u64::from(wire_pkts));
+            counters.add_owned(counter_of(lane), u64::from(wire_pkts));
             Dispatched::ToLane
         }
         // Room was reserved, so this is not reached. If it were, the packet would only be early.
         Err(packet) => inline(counters, packet, wire_pkts),
+    }
+}
+
+/// Returns the counter of the packets that go to a lane. Those of the own lane are carried by the core that dispatches.
+#[inline]
+fn counter_of(lane: u8) -> Counter {
+    if lane == OWN_LANE {
+        Counter::InlinePkts
+    } else {
+        Counter::LanePkts
     }
 }
 

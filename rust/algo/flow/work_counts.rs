@@ -46,12 +46,12 @@ impl WorkCounts {
     pub(super) fn add_batch(&mut self, carrier: Option<Carrier>, pkts: u32) {
         let sum = match carrier {
             Some(Carrier::Lane { lane, .. }) => self.lane_pkts.get_mut(usize::from(lane)),
-            Some(Carrier::Inline) | None => Some(&mut self.inline_pkts),
+            Some(Carrier::Inline) | None => None,
         };
-        if let Some(sum) = sum {
-            // No core carries so many in a period that this wraps.
-            *sum = sum.wrapping_add(pkts);
-        }
+        // The own lane's CPU is the one that dispatches.
+        let sum = sum.unwrap_or(&mut self.inline_pkts);
+        // No core carries so many in a period that this wraps.
+        *sum = sum.wrapping_add(pkts);
     }
 
     /// Adds the counts of the merge point in a window.

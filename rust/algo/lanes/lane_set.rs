@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The lanes as the dispatcher sees them: which one gets the next batch.
+//! The lanes as the dispatcher sees them: which one gets the next batch. The [own lane](OWN_LANE) gets what the others are late for.
 
 use super::lane_id::LaneId;
 use super::queue::ring::{Producer, RING_ITEMS, RING_REQUESTS};
@@ -20,6 +20,15 @@ const IN_TIME_BATCHES: u32 = 1;
 
 /// A lane with this many whole batches to do does not run dry while the core that dispatches carries one.
 const ENOUGH_BATCHES: u32 = 2;
+
+/// The number of the own lane of the core that dispatches, behind those of all others: that core polls it, too. What no other lane has
+/// room for is carried there as lanes carry it, joined and built by the lane, which costs a third of what it costs inline.
+// CAST: a small constant.
+pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
+
+/// The batches that each other lane has had before the own lane helps again. Its CPU has the work of dispatching, too, which is a third to
+/// half of a lane's work for the same packet.
+const OTHERS_BATCHES: u32 = 3;
 
 /// Lanes are behind while they have been late for more than this many batches more than they were in time for. A CPU that was
 /// away for a moment has a backlog, too, and works it off by itself.
@@ -153,10 +162,13 @@ impl<P: Packet> LaneEnd<P> {
 /// The producing ends of a source's lanes. Memory of zeros has none.
 pub struct LaneSet<P: Packet> {
     lanes: [Place<P>; MAX_LANES],
+    own: Place<P>,
     nr_lanes: usize,
     // The lane that got the last batch.
     last: usize,
-    // Bit `n`: lane `n` got items since the last `take_touched`.
+    // The batches that others have had since the own lane had one.
+    since_own: u32,
+    // Bit `n`: lane `n` got items since the last `take_touched`. The own lane has one, too.
     touched: u32,
     // Bit `n`: lane `n`'s CPU is going offline; it gets no new batches.
     offline: u32,
@@ -171,8 +183,10 @@ impl<P: Packet> LaneSet<P> {
     pub const fn new() -> Self {
         Self {
             lanes: [const { Place::Free }; MAX_LANES],
+            own: Place::Free,
             nr_lanes: 0,
             last: 0,
+            since_own: 0,
             touched: 0,
             offline: 0,
             lateness: Lateness(0),
@@ -198,6 +212,16 @@ impl<P: Packet> LaneSet<P> {
         }
     }
 
+    /// Adds the [own lane](OWN_LANE), of which there is one at most. `cpu` stands for its CPU in [`RingBytes`].
+    pub fn add_own(&mut self, producer: Producer<P>, id: LaneId, cpu: u32) {
+        self.own = Place::Taken(LaneEnd {
+            producer,
+            id,
+            cpu,
+            uncharged_bytes: 0,
+        });
+    }
+
     /// Returns whether there is a lane.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -212,7 +236,8 @@ impl<P: Packet> LaneSet<P> {
 
     #[inline]
     fn lane(&mut self, lane: u8) -> Option<&mut LaneEnd<P>> {
-        self.lanes.get_mut(usize::from(lane))?.end_mut()
+        let place = self.lanes.get_mut(usize::from(lane));
+        place.unwrap_or(&mut self.own).end_mut()
     }
 
     /// Returns the CPU of each lane.
@@ -239,6 +264,7 @@ impl<P: Packet> LaneSet<P> {
     ) -> Result<Reserved, NoRoom> {
         let mut no_room = NoRoom::Rings;
         let usable = self.usable(order.lanes);
+        let helps = order.helps || self.is_own_lane_due(usable);
         let mut lane = self.last;
         for _ in 0..self.nr_lanes {
             lane += 1;
@@ -255,7 +281,7 @@ impl<P: Packet> LaneSet<P> {
                 no_room = NoRoom::Memory;
                 continue;
             }
-            if order.helps && end.has_enough(batch_pkts) {
+            if helps && end.has_enough(batch_pkts) {
                 continue;
             }
             if end.producer.reserve(batch_pkts.saturating_add(1)) {
@@ -270,6 +296,7 @@ impl<P: Packet> LaneSet<P> {
                     continue;
                 }
                 self.last = lane;
+                self.since_own = self.since_own.saturating_add(1);
                 self.open_for_requests += u32::from(requests > 0);
                 return Ok(Reserved {
                     // CAST: below MAX_LANES.
@@ -279,7 +306,40 @@ impl<P: Packet> LaneSet<P> {
                 });
             }
         }
-        Err(no_room)
+        match no_room {
+            NoRoom::Rings => self
+                .reserve_own(batch_pkts, builder, ring_bytes)
+                .ok_or(no_room),
+            NoRoom::Memory | NoRoom::Window | NoRoom::Single => Err(no_room),
+        }
+    }
+
+    /// Returns whether the own lane may help lanes that have enough to do, although no controller says so.
+    fn is_own_lane_due(&self, usable: u32) -> bool {
+        self.own.end().is_some()
+            && self.since_own >= usable.count_ones().saturating_mul(OTHERS_BATCHES)
+    }
+
+    /// Reserves room in the own lane, if there is one. Its poll takes turns with the poll that fills it, so not much waits there.
+    fn reserve_own(
+        &mut self,
+        batch_pkts: u32,
+        builder: Builder,
+        ring_bytes: &RingBytes,
+    ) -> Option<Reserved> {
+        let end = self.own.end_mut()?;
+        let has_room = ring_bytes.has_room(end.cpu, end.uncharged_bytes)
+            && end.producer.reserve(batch_pkts.saturating_add(1));
+        // This core builds in either case; what it builds in the lane can be joined.
+        let requests =
+            has_room.then(|| end.reserve_requests(batch_pkts, builder != Builder::Nic))?;
+        self.since_own = 0;
+        self.open_for_requests += u32::from(requests > 0);
+        Some(Reserved {
+            lane: OWN_LANE,
+            id: end.id,
+            requests,
+        })
     }
 
     /// Hands a packet to a lane; gives it back if no room was reserved.
@@ -334,8 +394,8 @@ impl<P: Packet> LaneSet<P> {
         most: u32,
         bytes: u32,
     ) -> &[P::Request] {
-        let lanes = &mut self.lanes;
-        let Some(end) = lanes.get_mut(usize::from(lane)).and_then(Place::end_mut) else {
+        let place = self.lanes.get_mut(usize::from(lane));
+        let Some(end) = place.unwrap_or(&mut self.own).end_mut() else {
             return &[];
         };
         let places = end.producer.take_requests(tag, most);
@@ -368,7 +428,7 @@ impl<P: Packet> LaneSet<P> {
         }
     }
 
-    /// Returns the lanes (bit mask) that have got items since the last call, lets them see all of these, and charges for them.
+    /// Returns the lanes (bit mask, the own lane by its number) that have got items since the last call, lets them see all of these, and charges for them.
     #[inline]
     pub fn take_touched(&mut self, ring_bytes: &RingBytes) -> u32 {
         let touched = core::mem::take(&mut self.touched);

@@ -67,6 +67,8 @@ pub struct Source {
     // No flow may be split: not yet (see `begin`), or not any more.
     stopping: AtomicBool,
     lanes: [Option<VBox<Lane>>; MAX_LANES],
+    // The lane of the CPU that the source's poll runs on. It is none of the lanes that operators see.
+    own_lane: Option<VBox<Lane>>,
     // The device, for the note that its driver calls GRO.
     port: Option<NonNull<PortHead>>,
     // True once that note has been made.
@@ -250,7 +252,29 @@ impl Source {
             source.number_behind_gro = Some(number);
         }
         source.is_shared = matches!(takes, Takes::OfNumber(_) | Takes::OfAnyCpu);
+        if let (true, Some(napi)) = (way::RUNS_TO_COMPLETION, takes.napi()) {
+            // SAFETY: By the contract.
+            unsafe { source.start_own_lane(napi, knobs)? };
+        }
         Ok(source)
+    }
+
+    /// Starts the lane that is polled where the source is. Process context.
+    ///
+    /// # Safety: the NAPI is there, and nothing is dispatched yet.
+    unsafe fn start_own_lane(&mut self, napi: Napi, knobs: &Knobs) -> Result {
+        // The memory of its packets counts as that of the first lane: its own CPU is not known, and may change.
+        let Some(cpu) = knobs.lanes().next().map(|cpus| cpus.carries) else {
+            return Ok(());
+        };
+        // SAFETY: By the contract the NAPI is there. The source stops the lane before it drops it, and its dispatcher, which gets the
+        // producer, is not used then.
+        let (lane, producer) =
+            unsafe { Lane::start(LaneCpus::one(cpu), Carries::Batches, napi.number())? };
+        let id = lane.id();
+        self.own_lane = Some(lane);
+        self.dispatcher.get_mut().lanes.add_own(producer, id, cpu);
+        Ok(())
     }
 
     /// Makes a source that hands flows on to lanes on `cpus`. Process context.
@@ -364,14 +388,14 @@ impl Source {
     ///
     /// # Safety: nobody calls it at the same time.
     pub(crate) unsafe fn give_places(&self) -> Result {
-        if self.lanes().all(Lane::has_places) {
+        if self.all_lanes().all(Lane::has_places) {
             return Ok(());
         }
-        let mut all: [Option<Places>; MAX_LANES] = [const { None }; MAX_LANES];
-        for (places, _) in all.iter_mut().zip(self.lanes()) {
+        let mut all: [Option<Places>; MAX_LANES + 1] = [const { None }; MAX_LANES + 1];
+        for (places, _) in all.iter_mut().zip(self.all_lanes()) {
             *places = Some(Lane::new_places()?);
         }
-        for (places, lane) in all.into_iter().flatten().zip(self.lanes()) {
+        for (places, lane) in all.into_iter().flatten().zip(self.all_lanes()) {
             // SAFETY: By the contract. All lanes get theirs at once, so this one has none.
             unsafe { lane.give_places(places) };
         }
@@ -506,6 +530,11 @@ impl Source {
         self.lanes.iter().flatten().map(|lane| &**lane)
     }
 
+    /// Returns the lanes, and the source's own one.
+    fn all_lanes(&self) -> impl Iterator<Item = &Lane> {
+        Iterator::chain(self.lanes(), self.own_lane.as_deref())
+    }
+
     /// Returns the CPUs of these lanes (bit mask, as in [`FlowNow`](crate::algo::report::flow_report::FlowNow)).
     pub(crate) fn cpus_of(&self, lanes: u16) -> CpuSet {
         let mut cpus = CpuSet::EMPTY;
@@ -521,7 +550,7 @@ impl Source {
         match counter {
             // Only the lanes know.
             Counter::PastGroPkts | Counter::JoinedPkts => self
-                .lanes()
+                .all_lanes()
                 .map(|lane| lane.counters.get(counter))
                 .fold(0, u64::wrapping_add),
             _ => self.counters.get(counter),
@@ -645,11 +674,20 @@ impl Source {
     pub(crate) fn kick(&self, touched: u32) {
         let mut left = touched;
         while left != 0 {
-            let place = self.lanes.get(left.trailing_zeros() as usize);
-            if let Some(Some(lane)) = place {
-                lane.kick();
+            match self.lanes.get(left.trailing_zeros() as usize) {
+                Some(Some(lane)) => lane.kick(),
+                Some(None) => {}
+                None => self.kick_own_lane(),
             }
             left &= left - 1;
+        }
+    }
+
+    /// Schedules the own lane's poll on this CPU, behind the poll that runs. Softirqs disabled.
+    fn kick_own_lane(&self) {
+        if let Some(lane) = &self.own_lane {
+            // SAFETY: By the contract softirqs are disabled.
+            lane.kick_on(unsafe { ffi::mflow_this_cpu() });
         }
     }
 
@@ -672,9 +710,9 @@ impl Source {
         self.active_flows.load(Ordering::Acquire)
     }
 
-    /// Returns whether all lanes, the one at home included, have carried the packets that they were given.
+    /// Returns whether all lanes, the own one and the one at home included, have carried the packets that they were given.
     pub(crate) fn is_carried(&self) -> bool {
-        self.lanes().all(Lane::is_empty) && self.is_home_empty()
+        self.all_lanes().all(Lane::is_empty) && self.is_home_empty()
     }
 
     /// Gives back the slots of flows that have been drained. Process context.
@@ -700,7 +738,7 @@ impl Drop for Source {
         dispatcher.lanes.take_touched(pool::ring_bytes());
         let home_end = self.handing_on.home_end.get_mut();
         home_end.take_touched(pool::ring_bytes());
-        for lane in Iterator::chain(self.lanes(), self.handing_on.home.as_deref()) {
+        for lane in Iterator::chain(self.all_lanes(), self.handing_on.home.as_deref()) {
             // SAFETY: Nobody else has the source any more.
             unsafe { lane.stop() };
         }

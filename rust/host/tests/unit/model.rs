@@ -125,6 +125,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn world(nr_lanes: usize, has_own_lane: bool, batch_pkts: u32) -> World {
+    if has_own_lane {
+        World::with_own_lane(nr_lanes, batch_pkts)
+    } else {
+        World::new(nr_lanes, batch_pkts)
+    }
+}
+
 fn apply(world: &mut World, step: &Step) {
     let pkts_of = |world: &World, percent: u32| (world.config.batch_pkts * percent).div_ceil(100);
     let nr_lanes = world.around.lanes.len();
@@ -272,6 +280,7 @@ proptest! {
     #[test]
     fn patient_merge_is_a_sort(
         nr_lanes in 1..=MOST_LANES,
+        has_own_lane in any::<bool>(),
         batch_pkts in batch_pkts(),
         driver_asks in any::<bool>(),
         budget in prop_oneof![1..20u32, Just(512)],
@@ -285,7 +294,7 @@ proptest! {
         ],
         steps in prop::collection::vec(step(), 1..MAX_STEPS),
     ) {
-        let mut world = World::new(nr_lanes, batch_pkts);
+        let mut world = world(nr_lanes, has_own_lane, batch_pkts);
         world.driver_asks = driver_asks;
         world.around.fate = fate;
         world.around.merge_budget_pkts = budget;
@@ -328,6 +337,7 @@ proptest! {
     #[test]
     fn hasty_merge_counts_what_it_breaks(
         nr_lanes in 1..=MOST_LANES,
+        has_own_lane in any::<bool>(),
         batch_pkts in batch_pkts(),
         timeout_us in prop_oneof![10..500u32, Just(10_000)],
         fate in prop_oneof![
@@ -338,7 +348,7 @@ proptest! {
         ],
         steps in prop::collection::vec(step(), 1..MAX_STEPS),
     ) {
-        let mut world = World::new(nr_lanes, batch_pkts);
+        let mut world = world(nr_lanes, has_own_lane, batch_pkts);
         world.around.fate = fate;
         world.around.socket.timeout_us = timeout_us;
         for step in &steps {
@@ -369,11 +379,12 @@ proptest! {
     #[test]
     fn requests_go_where_packets_would(
         nr_lanes in 1..=MOST_LANES,
+        has_own_lane in any::<bool>(),
         batch_pkts in batch_pkts(),
         steps in prop::collection::vec(step(), 1..MAX_STEPS),
     ) {
         let mut worlds = [Build::Nic, Build::Lane].map(|build| {
-            let mut world = World::new(nr_lanes, batch_pkts);
+            let mut world = world(nr_lanes, has_own_lane, batch_pkts);
             world.driver_asks = build == Build::Lane;
             world.config.build = build;
             world

@@ -14,7 +14,7 @@ use mflow_algo::algo::flow::transitions::Transition;
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::chain::Chain;
-use mflow_algo::algo::lanes::queue::ring::{Consumer, Item};
+use mflow_algo::algo::lanes::queue::ring::{Consumer, Item, Producer};
 use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::flow_orders::Orders;
@@ -479,35 +479,53 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(nr_lanes: usize, batch_pkts: u32) -> Self {
-        let mut dispatcher: Box<Dispatcher<TestPacket>> = zeroed();
-        let mut lanes = Vec::new();
-        let mut rings = Vec::new();
+        let mut world = Self::without_lanes(batch_pkts);
         for id in 1..=nr_lanes as LaneId {
-            let (ring, producer, consumer) = OwnedRing::new(zeroed());
-            rings.push(ring);
-            assert!(dispatcher.lanes.add(producer, id, id).is_ok());
-            lanes.push(Lane {
-                consumer,
-                gro: Vec::new(),
-                queue: VecDeque::new(),
-                collector: Collector::new(),
-            });
+            let producer = world.add_lane();
+            assert!(world.dispatcher.lanes.add(producer, id, id).is_ok());
         }
+        world
+    }
+
+    /// Returns a world in which the core that dispatches has a lane, too: the last one.
+    pub(crate) fn with_own_lane(nr_lanes: usize, batch_pkts: u32) -> Self {
+        let mut world = Self::new(nr_lanes, batch_pkts);
+        let producer = world.add_lane();
+        let id = world.around.lanes.len() as LaneId;
+        world.dispatcher.lanes.add_own(producer, id, id);
+        world
+    }
+
+    /// Adds a lane to be polled, and returns the end for the dispatcher.
+    fn add_lane(&mut self) -> Producer<TestPacket> {
+        let (ring, producer, consumer) = OwnedRing::new(zeroed());
+        self._rings.push(ring);
+        self.around.socket.progress.push(0);
+        self.around.lanes.push(Lane {
+            consumer,
+            gro: Vec::new(),
+            queue: VecDeque::new(),
+            collector: Collector::new(),
+        });
+        producer
+    }
+
+    fn without_lanes(batch_pkts: u32) -> Self {
         Self {
-            dispatcher,
+            dispatcher: zeroed(),
             counters: Counters::default(),
             around: Surroundings {
                 slots: zeroed(),
                 ring_bytes: zeroed(),
                 orders: zeroed(),
                 board: zeroed(),
-                socket: Socket::new(nr_lanes),
+                socket: Socket::new(0),
                 inline: Vec::new(),
                 ordinary: VecDeque::new(),
                 detours: VecDeque::new(),
                 carried: Vec::new(),
                 carried_ids: Vec::new(),
-                lanes,
+                lanes: Vec::new(),
                 fate: |_| Fate::Pass,
                 fault: PathFault::Queues,
                 merge_budget_pkts: u32::MAX,
@@ -528,7 +546,7 @@ impl World {
             rests: false,
             hasher: FlowHasher::new(1),
             nr_sent: Vec::new(),
-            _rings: rings,
+            _rings: Vec::new(),
         }
     }
 

@@ -6,4 +6,6 @@
 mod carried_batches;
 #[cfg(not(miri))]
 mod gro_trial;
+#[cfg(not(miri))]
+mod own_lane;
 mod queue;

@@ -30,6 +30,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const FREE: Duration = Duration::from_secs(2);
 /// The part of the usual rate that is sent: one lane is enough for it.
 const SHARE: f64 = 0.25;
+/// A rate at which each poll brings one packet.
+const SINGLE_PPS: u32 = 800;
 /// The bits of a stream that a frame carries, roughly.
 const SEGMENT_BITS: u64 = 8 * 1_400;
 /// A speed in bits per second that no guest reaches.
@@ -57,6 +59,12 @@ pub(crate) fn datagrams() -> Vec<Case> {
             "a flow that needs one lane does not keep four, and has them again without the controller: no loss, no reordering",
             Run::Plain,
             few_lanes,
+        ),
+        Case::of_module(
+            "load/single",
+            "a flow whose packets come one at a time wakes no lane while the controller is on: no loss, no reordering",
+            Run::Plain,
+            single_packets,
         ),
         switched::<Datagrams>(),
     ]
@@ -146,6 +154,28 @@ fn few_lanes(rig: &Rig) -> Result<Outcome> {
         mflow::write("load_threshold_pct", "0")?;
         live.wait_for("the flow has all lanes again", LIMIT, || {
             Ok(used_lanes(lanes)?.len() == lanes.len())
+        })
+    })
+}
+
+fn single_packets(rig: &Rig) -> Result<Outcome> {
+    let lanes = &cpu::LANES[..2];
+    let knobs = Knobs {
+        // Polls of an emulated NIC bring one packet each at some hundreds of packets a second.
+        min_flow_pps: SINGLE_PPS / 4,
+        ..knobs(lanes.len())
+    };
+    let mut plan = rig.datagrams();
+    plan.load.frames_per_s = Some(f64::from(SINGLE_PPS));
+    rig.unnoticed(&plan, &knobs, |live| {
+        live.wait_for("the NIC's core alone carries the flow", LIMIT, || {
+            let before = Stats::read()?.get("inline_pkts")?;
+            let used = used_lanes(lanes)?;
+            Ok(used.is_empty() && Stats::read()?.get("inline_pkts")? > before)
+        })?;
+        mflow::write("load_threshold_pct", "0")?;
+        live.wait_for("without the controller lanes carry it", LIMIT, || {
+            Ok(!used_lanes(lanes)?.is_empty())
         })
     })
 }
