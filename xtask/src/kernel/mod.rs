@@ -110,7 +110,8 @@ impl Flavor {
                 let mut fragments = inputs::fragments(project, &["base", "vm"])?;
                 fragments.push(Fragment {
                     name: "off".to_owned(),
-                    text: "# CONFIG_MFLOW is not set\n".to_owned(),
+                    text: "# CONFIG_MFLOW is not set\n# CONFIG_MFLOW_JOIN_TRIAL is not set\n"
+                        .to_owned(),
                 });
                 Ok(fragments)
             }
