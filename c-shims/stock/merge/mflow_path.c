@@ -15,7 +15,10 @@
 #include "../mflow_stock.h"
 #include "mflow_merge.h"
 
-/* Returns whether packets that are sent to @dev wait in a queueing discipline, or may. RCU. */
+/*
+ * Returns whether packets that are sent to @dev wait in a queueing discipline, or may. A device whose other end is down has a
+ * discipline that drops them. RCU.
+ */
 static bool mflow_dev_queues(const struct net_device *dev)
 {
 	unsigned int i, nr = READ_ONCE(dev->real_num_tx_queues);
@@ -24,7 +27,7 @@ static bool mflow_dev_queues(const struct net_device *dev)
 		const struct Qdisc *qdisc;
 
 		qdisc = rcu_dereference_bh(netdev_get_tx_queue(dev, i)->qdisc);
-		if (qdisc && qdisc->enqueue)
+		if (qdisc && qdisc->enqueue && qdisc != &noop_qdisc)
 			return true;
 	}
 	return false;
