@@ -5,6 +5,7 @@
 //!
 //! The receiver has the distribution's default socket buffers, so elephants are paced: see [`elephant`].
 
+mod containers;
 mod devices;
 mod ecmp;
 mod elephant;
@@ -127,6 +128,7 @@ fn all() -> Vec<Case> {
         ecmp::cases(),
         policy::cases(),
         devices::cases(),
+        containers::cases(),
         networks::cases(),
         watchers::cases(),
         xdp::cases(),

@@ -33,6 +33,7 @@ const SHORT: &[(&str, &str)] = &[
     ("header/", "rewritten headers"),
     ("ecmp/", "ECMP"),
     ("policy/", "rules that count packets"),
+    ("containers/", "restarts"),
     ("devices/", "VLAN"),
     ("devices/vrf", "VRF"),
     ("devices/bandwidth", "shapers at the veth"),

@@ -327,8 +327,6 @@ fn restore_links(device: &str) -> Result<()> {
 
 fn overlay_up(outer: Family) -> Result<()> {
     let mtu = outer.overlay_mtu();
-    netns::add(CONTAINER)?;
-    netns::within(CONTAINER, quiet_ipv6)?;
     let host = Netlink::open(None)?;
     let bridge = vec![
         InfoBridge::StpState(BridgeStpState::Disabled),
@@ -338,20 +336,35 @@ fn overlay_up(outer: Family) -> Result<()> {
     host.add("br0", mtu, InfoKind::Bridge, InfoData::Bridge(bridge), None)?;
     let (server, client) = outer.ends();
     add_vxlan(&host, mtu, "eth0", [server, client], None, None)?;
+    host.enslave("vxlan0", "br0")?;
+    host.up("br0")?;
+    host.forward(CLIENT_MAC, Behind::Port("vxlan0"))?;
+    host.forward(CLIENT_MAC, Behind::Machine("vxlan0", client))?;
+    add_container(&host, mtu)?;
+    client_overlay_up(outer, None)
+}
+
+/// Makes the container, and joins it to the bridge.
+fn add_container(host: &Netlink, mtu: usize) -> Result<()> {
+    netns::add(CONTAINER)?;
+    netns::within(CONTAINER, quiet_ipv6)?;
     let (_open, namespace) = netlink::namespace(CONTAINER)?;
     let mut peer = netlink::device("eth0", mtu)?;
     let mac = LinkAttribute::Address(netlink::ethernet(CONTAINER_MAC)?);
     peer.attributes.extend([mac, namespace]);
     let veth = InfoData::Veth(InfoVeth::Peer(peer));
     host.add("veth0", mtu, InfoKind::Veth, veth, None)?;
-    host.enslave("vxlan0", "br0")?;
     host.enslave("veth0", "br0")?;
-    host.up("br0")?;
     host.forward(CONTAINER_MAC, Behind::Port("veth0"))?;
-    host.forward(CLIENT_MAC, Behind::Port("vxlan0"))?;
-    host.forward(CLIENT_MAC, Behind::Machine("vxlan0", client))?;
-    container_up()?;
-    client_overlay_up(outer, None)
+    container_up()
+}
+
+/// Takes the container away, and makes it again as it was.
+pub(crate) fn restart_container(outer: Family) -> Result<()> {
+    let host = Netlink::open(None)?;
+    host.delete("veth0")?;
+    netns::delete(CONTAINER)?;
+    add_container(&host, outer.overlay_mtu())
 }
 
 /// Adds one end of the overlay on a NIC; what it sends goes from the first address to the second.

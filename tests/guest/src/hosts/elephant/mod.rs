@@ -12,6 +12,7 @@ pub(super) mod receiver;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
@@ -106,6 +107,7 @@ impl Elephant {
             // CAST: a handful.
             flows: flows as u64,
             spans: RefCell::default(),
+            away: RefCell::default(),
         };
         let seen = live.sent_for(split_before, fate, count, during);
         // Also after a failure: no thread may outlive the run.
@@ -120,6 +122,7 @@ impl Elephant {
         arrived.counters = mflow::added_since(mark.stats.as_ref())?;
         arrived.counted = all - mark.sent;
         arrived.spans = live.spans.into_inner();
+        arrived.away = live.away.into_inner();
         Ok((arrived, seen))
     }
 }
@@ -162,6 +165,7 @@ pub(super) struct Live {
     receiver: Receiver,
     flows: u64,
     spans: RefCell<Vec<Span>>,
+    away: RefCell<Vec<Range<u64>>>,
 }
 
 impl Live {
@@ -228,6 +232,37 @@ impl Live {
             has_rules,
         });
         Ok(done)
+    }
+
+    /// Notes which datagrams were sent while this was done, as nobody may have been there to take them.
+    pub(super) fn away<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let first = self.sender.sequence();
+        let done = work()?;
+        self.away.borrow_mut().push(first..self.sender.next());
+        Ok(done)
+    }
+
+    /// Waits until a socket has this many datagrams more.
+    pub(super) fn come_to(&self, socket: usize, count: u64) -> Result<()> {
+        let come = || -> u64 {
+            let looks = self.looks().into_iter();
+            let of_socket = looks.filter(|(look, _)| look.socket == socket);
+            of_socket.map(|(_, count)| count).sum()
+        };
+        let wanted = come() + count;
+        threads::until_ok(STUCK, || {
+            let come = come();
+            ensure!(
+                come >= wanted,
+                "socket {socket} has {come} of {wanted} datagrams"
+            );
+            Ok(())
+        })
+    }
+
+    /// Closes the sockets, and goes on with others.
+    pub(super) fn replace(&self, sockets: Vec<UdpSocket>) -> Result<()> {
+        self.receiver.replace(sockets)
     }
 
     fn until_sent(&self, wanted: u64) -> Result<()> {

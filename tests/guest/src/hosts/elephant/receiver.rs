@@ -27,7 +27,7 @@ use nix::time::{clock_gettime, ClockId};
 
 use crate::machine::cpu_absence::NoRoom;
 use crate::machine::sockopt as more_sockopt;
-use crate::machine::{cpu, threads};
+use crate::machine::{command, cpu, threads};
 use crate::traffic::datagrams::ledger::Ledger;
 
 const BATCH: usize = 64;
@@ -72,6 +72,9 @@ pub(in crate::hosts) struct Span {
     pub(in crate::hosts) has_rules: bool,
 }
 
+/// The most datagrams that may be between the sender and the reader. The reader's socket has no room for more.
+const UNDER_WAY: u64 = 512;
+
 /// The datagrams of all flows that have come.
 #[derive(Clone, Debug, Default)]
 pub(in crate::hosts) struct Arrived {
@@ -81,6 +84,8 @@ pub(in crate::hosts) struct Arrived {
     by_socket: BTreeMap<(usize, u16), Ledger>,
     stretches: Vec<Stretch>,
     pub(in crate::hosts) spans: Vec<Span>,
+    /// Datagrams of the first flow that were sent while there was nobody who could take them.
+    pub(in crate::hosts) away: Vec<Range<u64>>,
     corrupt: u64,
     /// Datagrams for which a socket had no room: an emulated CPU is away for longer than a default buffer lasts.
     pub(in crate::hosts) refused: u64,
@@ -166,6 +171,41 @@ impl Arrived {
             let (refused, sent) = (self.refused, self.sent);
             return Err(NoRoom { refused, sent }.into());
         }
+        Ok(())
+    }
+
+    /// Fails unless every datagram has come once, as it was sent and at each socket in order, but for some of the first flow that were
+    /// sent or under way while nobody could take them, and some that found no room.
+    pub(in crate::hosts) fn require_but_away(&self) -> Result<()> {
+        let reordered: u64 = self.by_socket.values().map(Ledger::reordered).sum();
+        ensure!(
+            self.sum(Ledger::duplicate) + reordered + self.corrupt == 0,
+            "of {} datagrams {} arrived twice, {reordered} out of order, {} not as sent; counters: {}",
+            self.sent,
+            self.sum(Ledger::duplicate),
+            self.corrupt,
+            self.counters()
+        );
+        let first = self.flows.first().context("there is no flow")?;
+        let taken = |sequence: u64| {
+            self.away
+                .iter()
+                .any(|away| (away.start.saturating_sub(UNDER_WAY)..away.end).contains(&sequence))
+        };
+        // CAST: some thousand.
+        let missing = (0..self.sent).filter(|&sequence| !first.has(sequence) && !taken(sequence));
+        let missing: Vec<_> = missing.collect();
+        ensure!(
+            missing.len() as u64 <= self.refused.min(self.sent / MOST_REFUSED),
+            "of {} datagrams {} are missing that were not sent while nobody could take them, which was {:?}, the first of them {:?}; \
+             sockets had no room for {}; counters: {}",
+            self.sent,
+            missing.len(),
+            self.away,
+            missing.first(),
+            self.refused,
+            self.counters()
+        );
         Ok(())
     }
 
@@ -265,11 +305,17 @@ struct Shared {
     stop: AtomicBool,
     arrivals: AtomicU64,
     arrived: Mutex<Arrived>,
+    /// Sockets that come in the place of those that are read.
+    next: Mutex<Option<Vec<UdpSocket>>>,
 }
 
 impl Shared {
     fn arrived(&self) -> MutexGuard<'_, Arrived> {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> MutexGuard<'_, Option<Vec<UdpSocket>>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -285,7 +331,7 @@ impl Receiver {
         shared.arrived().flows = vec![Ledger::default(); flows];
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || read(&sockets, &shared)
+            move || read(sockets, &shared)
         });
         Self { shared, thread }
     }
@@ -304,6 +350,14 @@ impl Receiver {
         self.shared.arrived().flows.first().map_or(0, Ledger::end)
     }
 
+    /// Closes the sockets, and goes on with others, whose places are behind those of all before.
+    pub(in crate::hosts) fn replace(&self, sockets: Vec<UdpSocket>) -> Result<()> {
+        *self.shared.next() = Some(sockets);
+        command::wait_until("the sockets are closed", || {
+            Ok(self.thread.is_finished() || self.shared.next().is_none())
+        })
+    }
+
     /// Closes the sockets, and returns what has come.
     pub(in crate::hosts) fn stop(self) -> Result<Arrived> {
         self.shared.stop.store(true, Ordering::Relaxed);
@@ -313,12 +367,21 @@ impl Receiver {
     }
 }
 
-fn read(sockets: &[UdpSocket], shared: &Shared) -> Result<()> {
+fn read(mut sockets: Vec<UdpSocket>, shared: &Shared) -> Result<()> {
     cpu::pin(cpu::READER)?;
     let mut buffers = vec![vec![0; MIN_BYTES]; BATCH];
     let space = cmsg_space!(u8, i32, i32, sockaddr_in, sockaddr_in6, timespec);
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(space));
+    let mut first_place = 0;
     while !shared.stop.load(Ordering::Relaxed) {
+        let mut next = shared.next();
+        if let Some(others) = next.take() {
+            first_place += sockets.len();
+            note_refused(&sockets, shared)?;
+            // Closed before anybody is told.
+            sockets = others;
+        }
+        drop(next);
         let entries = sockets.iter();
         let mut ready: Vec<_> = entries
             .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
@@ -327,9 +390,14 @@ fn read(sockets: &[UdpSocket], shared: &Shared) -> Result<()> {
             continue;
         }
         for (place, socket) in sockets.iter().enumerate() {
+            let place = first_place + place;
             take(place, socket, &mut headers, &mut buffers, shared)?;
         }
     }
+    note_refused(&sockets, shared)
+}
+
+fn note_refused(sockets: &[UdpSocket], shared: &Shared) -> Result<()> {
     for socket in sockets {
         shared.arrived().refused += u64::from(more_sockopt::receive_memory(socket)?.drops);
     }
@@ -442,6 +510,8 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     fn seen(socket: usize) -> Look {
@@ -491,6 +561,28 @@ mod tests {
         // Those of no span.
         arrived(&all[..22]).require_spans(is_ruled).unwrap_err();
         Arrived::default().require_spans(is_ruled).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_missing_was_sent_while_nobody_could_take_it() {
+        let but = |missing: Range<u64>| {
+            let sent = 4 * UNDER_WAY;
+            let come = (0..sent).filter(|sequence| !missing.contains(sequence));
+            let come: Vec<_> = come.map(|sequence| (sequence, 0)).collect();
+            Arrived {
+                sent,
+                away: iter::once(2 * UNDER_WAY..3 * UNDER_WAY).collect(),
+                ..arrived(&come)
+            }
+        };
+        but(0..0).require_but_away().unwrap();
+        but(UNDER_WAY..3 * UNDER_WAY).require_but_away().unwrap();
+        for wrong in [UNDER_WAY - 1, 3 * UNDER_WAY] {
+            but(wrong..wrong + 1).require_but_away().unwrap_err();
+        }
+        arrived(&[(0, 0), (2, 0), (1, 0)])
+            .require_but_away()
+            .unwrap_err();
     }
 
     #[test]

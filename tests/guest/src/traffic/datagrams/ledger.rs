@@ -55,7 +55,7 @@ impl Ledger {
         gaps
     }
 
-    fn has(&self, sequence: u64) -> bool {
+    pub(crate) fn has(&self, sequence: u64) -> bool {
         // CAST: as in `record()`.
         let word = self.seen.get((sequence / 64) as usize).copied();
         word.is_some_and(|word| word & 1 << (sequence % 64) != 0)
