@@ -14,6 +14,7 @@
 #include <linux/version.h>
 #include <linux/workqueue.h>
 #include <net/gro.h>
+#include <net/ip_tunnels.h>
 #include <net/net_namespace.h>
 #include <net/udp.h>
 
@@ -108,6 +109,19 @@ static inline void mflow_netdev_stays_in_namespace(struct net_device *dev)
 	dev->features |= NETIF_F_NETNS_LOCAL;
 #endif
 }
+
+/* 6.10: flags of tunnels are a bitmap. Before, they are those of the header of GRE. */
+#if MFLOW_SINCE(6, 10)
+static inline bool mflow_tunnel_is_numbered(const unsigned long *flags)
+{
+	return test_bit(IP_TUNNEL_SEQ_BIT, flags);
+}
+#else
+static inline bool mflow_tunnel_is_numbered(__be16 flags)
+{
+	return flags & TUNNEL_SEQ;
+}
+#endif
 
 /* 6.13: namespaces of symbols are strings. 6.1 has none for BPF, whose calls are declared nowhere. */
 #if MFLOW_SINCE(6, 13)

@@ -8,10 +8,13 @@
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
 #include <linux/string.h>
+#include <net/ip6_tunnel.h>
+#include <net/ip_tunnels.h>
 #include <net/mflow.h>
 #include <net/rtnetlink.h>
 #include <net/sch_generic.h>
 
+#include "../../module/mflow_versions.h"
 #include "../mflow_stock.h"
 #include "mflow_merge.h"
 
@@ -77,19 +80,35 @@ bool mflow_dev_takes_lists(struct net_device *dev)
 	       (!bridge || mflow_dev_sends_lists(bridge));
 }
 
-static int mflow_is_macsec(struct net_device *lower,
-			   struct netdev_nested_priv *priv)
+/*
+ * Returns whether @dev is a tunnel of GRE that wants sequence numbers, and drops packets with earlier ones. Its packets show the
+ * numbers at LOCAL_IN, unless GRE is in UDP (FOU, GUE): then they go from the UDP socket to the tunnel.
+ */
+static bool mflow_dev_is_numbered(const struct net_device *dev)
 {
-	return netif_is_macsec(lower);
+	const char *kind = dev->rtnl_link_ops ? dev->rtnl_link_ops->kind : "";
+	const struct ip_tunnel *tunnel = netdev_priv(dev);
+	const struct ip6_tnl *tunnel6 = netdev_priv(dev);
+
+	if (!strcmp(kind, "gre") || !strcmp(kind, "gretap") || !strcmp(kind, "erspan"))
+		return mflow_tunnel_is_numbered(tunnel->parms.i_flags);
+	if (!strcmp(kind, "ip6gre") || !strcmp(kind, "ip6gretap") || !strcmp(kind, "ip6erspan"))
+		return mflow_tunnel_is_numbered(tunnel6->parms.i_flags);
+	return false;
 }
 
-/* Returns whether @dev needs packets in order: MACsec drops packets that come later than its replay window. RCU. */
+static int mflow_is_ordered(struct net_device *lower, struct netdev_nested_priv *priv)
+{
+	return netif_is_macsec(lower) || mflow_dev_is_numbered(lower);
+}
+
+/* Returns whether @dev needs packets in order. MACsec drops packets that come later than its replay window. RCU. */
 static bool mflow_dev_needs_order(struct net_device *dev)
 {
 	struct netdev_nested_priv priv = { };
 
-	return netif_is_macsec(dev) ||
-	       netdev_walk_all_lower_dev_rcu(dev, mflow_is_macsec, &priv);
+	return mflow_is_ordered(dev, &priv) ||
+	       netdev_walk_all_lower_dev_rcu(dev, mflow_is_ordered, &priv);
 }
 
 /*
