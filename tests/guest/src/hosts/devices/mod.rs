@@ -14,6 +14,7 @@ use super::elephant::receiver::seeing;
 use super::elephant::{unspecified, Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;
+use crate::machine::command;
 use crate::mflow;
 use crate::network::netns;
 use crate::network::topology::{self, Family, CLIENT, CONTAINER};
@@ -24,6 +25,8 @@ const IN_VLAN6: [&str; 2] = ["fd00:100::1", "fd00:100::2"];
 const IN_TUNNEL: [&str; 2] = ["10.0.109.1", "10.0.109.2"];
 /// The addresses of a tunnel's ends, if it carries Ethernet.
 const TUNNEL_MACS: [&str; 2] = ["02:00:00:00:09:01", "02:00:00:00:09:02"];
+/// The port of a tunnel in UDP.
+const TUNNEL_PORT: u16 = 5_555;
 const BITS: u8 = 24;
 const BITS6: u8 = 64;
 const SHAPED: Fate = Fate::Kept("path_queues");
@@ -114,6 +117,30 @@ pub(super) fn cases() -> Vec<Case> {
             in_tunnel,
             Fate::Split,
             gre,
+        ),
+        case(
+            "devices/fou",
+            "a tunnel of IP in UDP in the container, as FOU or GUE",
+            "a flow through a tunnel in the container whose packets are in UDP is split, and keeps its order",
+            in_tunnel,
+            Fate::Split,
+            || in_udp("ipproto 4", "ipip", "fou"),
+        ),
+        case(
+            "devices/gue",
+            "a tunnel of IP in UDP in the container, as FOU or GUE",
+            "the same with a header between UDP and IP",
+            in_tunnel,
+            Fate::Split,
+            || in_udp("gue", "ipip", "gue"),
+        ),
+        case(
+            "devices/gue/numbered",
+            "a tunnel of GRE with sequence numbers in UDP, as GUE",
+            "a flow through a tunnel in the container that wants its packets in order stays whole, also if these are in UDP",
+            in_tunnel,
+            Fate::Kept("path_ordered"),
+            || in_udp("gue", "gre", "gue"),
         ),
         case(
             "devices/gre-shaped",
@@ -310,6 +337,18 @@ fn tunnel(kind: impl Fn(IpAddr, IpAddr) -> String) -> Result<()> {
 
 fn gre() -> Result<()> {
     tunnel(|own, other| format!("type gre local {own} remote {other}"))
+}
+
+/// Makes a tunnel whose packets are in UDP: what the port takes, the kind of the device, and what is between it and UDP.
+fn in_udp(takes: &str, kind: &str, encapsulation: &str) -> Result<()> {
+    command::run("modprobe fou")?;
+    topology::container_ip(&format!("fou add port {TUNNEL_PORT} {takes}"))?;
+    let numbers = if kind == "gre" { " seq" } else { "" };
+    tunnel(|own, other| {
+        format!(
+            "type {kind} local {own} remote {other}{numbers} encap {encapsulation} encap-sport auto encap-dport {TUNNEL_PORT}"
+        )
+    })
 }
 
 fn geneve() -> Result<()> {
