@@ -121,6 +121,14 @@ void mflow_merge_end(struct net *net);
 
 /* mflow_carry.c: between the two. */
 
+/* The steps of a path to which it is looked at: a socket, the end of a tunnel, a route to elsewhere. */
+enum mflow_step {
+	MFLOW_STEP_SOCKET,
+	MFLOW_STEP_TUNNEL,
+	MFLOW_STEP_ROUTE,
+	MFLOW_STEPS,
+};
+
 /**
  * struct mflow_looked - the paths that were looked at last
  * @dev:	the device to which they lead; it is only compared
@@ -141,7 +149,7 @@ struct mflow_looked {
  * @tags:	for each slot, the tag that a lane has given last
  * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
- * @looked:	the paths that were looked at last: to sockets, and to ends of tunnels
+ * @looked:	the paths that were looked at last, to each kind of step
  */
 struct mflow_carried {
 	u32	given;
@@ -150,7 +158,7 @@ struct mflow_carried {
 	u32	tags[MFLOW_SLOTS];
 	u64	datagrams;
 	u32	heir;
-	struct mflow_looked	looked[2];
+	struct mflow_looked	looked[MFLOW_STEPS];
 };
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);

@@ -57,19 +57,19 @@ static void mflow_tag_datagram(struct sk_buff *skb,
 }
 
 /*
- * Returns whether the path of the slot's packets to the packet's device has been looked at on this CPU in this tick; it is looked at
- * now. A slot may have several paths: containers share an outer flow, and tunnels are in tunnels.
+ * Returns whether the path of the slot's packets to the device has been looked at on this CPU in this tick; it is looked at now.
+ * A slot may have several paths: containers share an outer flow, and tunnels are in tunnels.
  */
 static bool mflow_has_looked(struct mflow_carried *carried, unsigned int slot,
-			     const struct sk_buff *skb, bool is_tunnel)
+			     const struct net_device *dev, enum mflow_step step)
 {
-	struct mflow_looked *looked = &carried->looked[is_tunnel];
+	struct mflow_looked *looked = &carried->looked[step];
 	const u32 tick = jiffies;
 	bool has;
 
-	if (looked->tick != tick || looked->dev != skb->dev) {
+	if (looked->tick != tick || looked->dev != dev) {
 		looked->tick = tick;
-		looked->dev = skb->dev;
+		looked->dev = dev;
 		looked->slots = 0;
 	}
 	has = looked->slots & BIT_ULL(slot);
@@ -99,7 +99,8 @@ static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u
 	/* Its endpoint is on this host. */
 	if (unlikely(mflow_is_balanced(skb)))
 		return MFLOW_PATH_ORDERED;
-	if (mflow_has_looked(carried, slot, skb, is_tunnel) &&
+	if (mflow_has_looked(carried, slot, skb->dev,
+			     is_tunnel ? MFLOW_STEP_TUNNEL : MFLOW_STEP_SOCKET) &&
 	    tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT)
 		return 0;
 	/* A path in front of an opted-in device, or of one above it, is in front of the split. */
@@ -254,23 +255,34 @@ unsigned int mflow_local_in(void *priv, struct sk_buff *skb, const struct nf_hoo
 	return verdict;
 }
 
-/* Notes a tagged packet that is routed on. Out of line, as above. */
+/*
+ * Notes a tagged packet that is routed on. What needs order may be in front, where no LOCAL_IN shows its device. Out of line, as
+ * above.
+ */
 static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_hook_state *state,
 					  u32 tag)
 {
+	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
+	const unsigned int slot = mflow_stock_slot(tag);
 	struct mflow_carried *carried;
 
 	if (unlikely(mflow_list_is_written(skb, state->pf)))
-		mflow_note_slot(mflow_written, mflow_stock_slot(tag), true);
+		mflow_note_slot(mflow_written, slot, true);
 	mflow_list_follow(skb, state->pf);
-	if (tag >> MFLOW_KIND_SHIFT != MFLOW_KIND_SPLIT ||
-	    mflow_dev_leads_inside(nf_bridge_get_physoutdev(skb) ?: state->out))
+	if (kind != MFLOW_KIND_SPLIT && kind != MFLOW_KIND_PROBE)
 		return;
-	/* It leaves this host, or may: nobody puts it in order again, and no lane waits for it. */
 	local_bh_disable();
 	carried = this_cpu_ptr(&mflow_carried);
-	mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
-	mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
+	if ((!mflow_has_looked(carried, slot, state->in, MFLOW_STEP_ROUTE) ||
+	     kind == MFLOW_KIND_PROBE) &&
+	    mflow_dev_needs_order(state->in))
+		mflow_note_path_fault(slot, MFLOW_PATH_ORDERED);
+	/* It leaves this host, or may: nobody puts it in order again, and no lane waits for it. */
+	if (kind == MFLOW_KIND_SPLIT &&
+	    !mflow_dev_leads_inside(nf_bridge_get_physoutdev(skb) ?: state->out)) {
+		mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
+		mflow_note_path_fault(slot, MFLOW_PATH_QUEUES);
+	}
 	local_bh_enable();
 }
 

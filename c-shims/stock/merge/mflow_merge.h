@@ -23,6 +23,7 @@ enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 famil
 
 /* mflow_path.c: what devices say about the way. */
 unsigned int mflow_path_fault(const struct sk_buff *skb);
+bool mflow_dev_needs_order(struct net_device *dev);
 bool mflow_dev_leads_inside(const struct net_device *dev);
 bool mflow_dev_takes_lists(struct net_device *dev);
 

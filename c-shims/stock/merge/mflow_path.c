@@ -103,7 +103,7 @@ static int mflow_is_ordered(struct net_device *lower, struct netdev_nested_priv 
 }
 
 /* Returns whether @dev needs packets in order. MACsec drops packets that come later than its replay window. RCU. */
-static bool mflow_dev_needs_order(struct net_device *dev)
+bool mflow_dev_needs_order(struct net_device *dev)
 {
 	struct netdev_nested_priv priv = { };
 

@@ -57,6 +57,7 @@ const CLEAN_UPS: &[CleanUp] = &[
     policy::clear,
     firewalls::clear,
     services::clear,
+    devices::clear,
     networks::clear,
 ];
 

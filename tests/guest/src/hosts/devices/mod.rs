@@ -16,6 +16,7 @@ use super::host::{Host, Rules};
 use super::Case;
 use crate::machine::command;
 use crate::mflow;
+use crate::network::netlink::Netlink;
 use crate::network::netns;
 use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 
@@ -27,6 +28,8 @@ const IN_TUNNEL: [&str; 2] = ["10.0.109.1", "10.0.109.2"];
 const TUNNEL_MACS: [&str; 2] = ["02:00:00:00:09:01", "02:00:00:00:09:02"];
 /// The port of a tunnel in UDP.
 const TUNNEL_PORT: u16 = 5_555;
+/// The host's address at its bridge.
+const HOST: &str = "10.0.1.3";
 const BITS: u8 = 24;
 const BITS6: u8 = 64;
 const SHAPED: Fate = Fate::Kept("path_queues");
@@ -143,6 +146,14 @@ pub(super) fn cases() -> Vec<Case> {
             || in_udp("gue", "gre", "gue"),
         ),
         case(
+            "devices/gue/numbered/routed",
+            "a tunnel of GRE with sequence numbers in UDP, as GUE",
+            "a flow through a tunnel at the host that wants its packets in order stays whole, though they go on",
+            in_tunnel,
+            Fate::Kept("path_ordered"),
+            at_host,
+        ),
+        case(
             "devices/gre-shaped",
             "a shaper at the veth of a container with a tunnel of GRE",
             behind_tunnel,
@@ -209,6 +220,17 @@ pub(super) fn cases() -> Vec<Case> {
     ];
     cases.extend(neighbour::cases());
     cases
+}
+
+/// Takes away what a case leaves behind on the host.
+pub(super) fn clear() -> Result<()> {
+    // Most have set up none.
+    let _ = topology::ip(&format!("fou del port {TUNNEL_PORT}"));
+    let host = Netlink::open(None)?;
+    if host.exists("inner0") {
+        host.delete("inner0")?;
+    }
+    Ok(())
 }
 
 /// The device in the container that a flow is for, behind the veth.
@@ -349,6 +371,38 @@ fn in_udp(takes: &str, kind: &str, encapsulation: &str) -> Result<()> {
             "type {kind} local {own} remote {other}{numbers} encap {encapsulation} encap-sport auto encap-dport {TUNNEL_PORT}"
         )
     })
+}
+
+/// Makes a tunnel of numbered GRE in UDP that ends at the host. The host routes to the container what comes out.
+fn at_host() -> Result<()> {
+    command::run("modprobe fou")?;
+    let [client, container] = IN_TUNNEL;
+    let from = Family::V4.client().to_string();
+    let kind = |own: &str, other: &str| {
+        format!(
+            "link add inner0 type gre local {own} remote {other} seq encap gue encap-sport auto encap-dport {TUNNEL_PORT}
+             link set inner0 up"
+        )
+    };
+    topology::client_without("inner0")?;
+    topology::client_ip(&format!(
+        "{}
+         addr add {client}/{BITS} dev inner0
+         neigh replace {HOST} lladdr {} dev vxlan0",
+        kind(&from, HOST),
+        topology::mac("br0")?
+    ))?;
+    topology::ip(&format!(
+        "addr add {HOST}/{BITS} dev br0
+         neigh replace {from} lladdr {CLIENT_MAC} dev br0
+         fou add port {TUNNEL_PORT} gue
+         {}
+         route add {container}/32 dev br0
+         neigh replace {container} lladdr {CONTAINER_MAC} dev br0",
+        kind(HOST, &from)
+    ))?;
+    topology::container_ip(&format!("addr add {container}/{BITS} dev eth0"))?;
+    topology::sysctl("net/ipv4/ip_forward", "1")
 }
 
 fn geneve() -> Result<()> {
