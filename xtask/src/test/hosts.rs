@@ -41,10 +41,12 @@ const LACKING: &[(&str, &str)] = &[
     ("bpf/tcx/pair/", NO_PROGRAMS_OF_TC),
     ("bpf/to-p", NO_PROGRAMS_OF_TC),
     ("calico/", NO_IPTABLES),
+    ("devices/fou", NO_FOU),
     (
         "devices/fq-codel",
         "our kernel has no discipline fq_codel (NET_SCH_FQ_CODEL)",
     ),
+    ("devices/gue", NO_FOU),
     ("docker/", NO_IPTABLES),
     (
         "firewalld/",
@@ -79,6 +81,7 @@ const OF_DOCKER: &str = "docker/swarm/";
 
 const NO_EDITING: &str =
     "our kernel has no filters of tc that edit packets (NET_ACT_PEDIT, NET_ACT_CSUM)";
+const NO_FOU: &str = "our kernel has no tunnels in UDP (NET_FOU)";
 const NO_IPTABLES: &str =
     "our kernel has no rules of iptables (NFT_COMPAT, and a module for each match and target)";
 const NO_PROGRAMS_OF_TC: &str = "our kernel has no BPF programs at filters of tc (NET_CLS_BPF)";
