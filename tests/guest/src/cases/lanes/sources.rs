@@ -68,11 +68,11 @@ fn receiving(rig: &Rig) -> Result<Outcome> {
         let split = Lanes::count()?;
         mflow::write("enabled", "0")?;
         let lanes = split.beside(&Lanes::count()?).all;
-        let most = knobs.lanes * topology::receive_queues(knobs.device)?;
+        let of_queue = lanes_of_queue(&knobs)?;
+        let most = of_queue * topology::receive_queues(knobs.device)?;
         ensure!(
-            (knobs.lanes..=most).contains(&lanes),
-            "there were {lanes} lanes; one source has {}, and all queues that receive have {most}",
-            knobs.lanes
+            (of_queue..=most).contains(&lanes),
+            "there were {lanes} lanes; one source has {of_queue}, and all queues that receive have {most}"
         );
         Ok(())
     })
@@ -99,7 +99,7 @@ fn places(rig: &Rig) -> Result<Outcome> {
         mflow::write("build", "auto")?;
         if mflow::is_patched()? {
             command::wait_until("lanes have places", || {
-                Ok(Lanes::count()?.with_places >= before + knobs.lanes)
+                Ok(Lanes::count()?.with_places >= before + lanes_of_queue(&knobs)?)
             })?;
         }
         live.flow_for(PAUSE)
@@ -114,6 +114,11 @@ fn places(rig: &Rig) -> Result<Outcome> {
     })
 }
 
+/// Returns how many lanes a NIC queue has: with our patches, its own core has one, too.
+fn lanes_of_queue(knobs: &Knobs) -> Result<usize> {
+    Ok(knobs.lanes + usize::from(mflow::is_patched()?))
+}
+
 /// Opts the veth in beside the NIC, whose lanes are these.
 fn opt_in(nic: &Lanes, knobs: &Knobs) -> Result<()> {
     command::run(&format!("ip link set {PEER} up"))?;
@@ -123,7 +128,7 @@ fn opt_in(nic: &Lanes, knobs: &Knobs) -> Result<()> {
     let lanes = Lanes::count()?.beside(nic);
     // Without our patches, sources are found by packets.
     let wanted = if mflow::is_patched()? {
-        QUEUES * knobs.lanes
+        QUEUES * lanes_of_queue(knobs)?
     } else {
         0
     };
@@ -143,12 +148,12 @@ fn many(rig: &Rig) -> Result<Outcome> {
         Datagrams::measure(&plan, |_| {
             let before = Lanes::count()?.all;
             mflow::write("devices", &format!("+{MANY}"))?;
-            let wanted = knobs.lanes * MANY_QUEUES;
+            let of_queue = lanes_of_queue(&knobs)?;
+            let wanted = of_queue * MANY_QUEUES;
             let lanes = receive_through_all(before, wanted)?;
             ensure!(
                 lanes == wanted,
-                "{MANY_QUEUES} queues have {lanes} lanes; each is to have {}",
-                knobs.lanes
+                "{MANY_QUEUES} queues have {lanes} lanes; each is to have {of_queue}"
             );
             let begun = Instant::now();
             mflow::write("enabled", "0")?;
