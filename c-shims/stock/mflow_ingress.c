@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The entry of packets: a netfilter hook at the ingress of opted-in devices. The hook gives packets of split flows to the Rust half, and
- * all others take the ordinary path. They come back here behind the GRO of lanes.
+ * all others take the ordinary path. They come back here behind the GRO of lanes. With build `lane` there is another entry, for frames:
+ * mflow_frames.c.
  *
  * GRO is off at the device. What GRO holds at the moment when it is switched off would be overtaken by what comes without, which
  * therefore waits at the hook.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The merge point: a hook at LOCAL_IN, in every namespace, while splitting is on. It is behind all that looks at packets, and in front of
- * what remembers that they have passed (connection tracking's confirmation). What is parked there goes on when it is its turn
- * (mflow_parked.c); what is behind is serial. Beside it hooks for packets that go on to other hosts, or are sent on by IPVS, which never
+ * what remembers that they have passed (connection tracking's confirmation). rust/algo/merge/slot/merger.rs makes the order. What is
+ * parked goes on when it is its turn (mflow_parked.c); what is behind is serial. Beside it hooks for packets that go on to other hosts, or are sent on by IPVS, which never
  * come here.
  */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The lanes and the batch size that one split flow has been given, and the memory of the flow from sample to sample.
+//! The decision on the lanes and the batch size of one split flow, and the memory of the flow from sample to sample.
 
 use super::core_load::CoreLoad;
 use super::flow_orders::Order;

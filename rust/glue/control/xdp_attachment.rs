@@ -7,7 +7,7 @@
 //! before packets are dispatched at another place, and begin again: nothing overtakes what came the other way.
 
 use super::configuration::Configuration;
-use crate::algo::knobs::DeviceName;
+use crate::algo::knobs::device_command::DeviceName;
 use crate::algo::source::redirection::{Redirection, Refusal};
 use crate::glue::locks::Rtnl;
 use crate::glue::packet::pool;

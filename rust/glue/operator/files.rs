@@ -4,9 +4,8 @@
 
 use super::flows;
 use crate::algo::counters::Counter;
-use crate::algo::knobs::{
-    DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
-};
+use crate::algo::knobs::device_command::{DeviceCommand, DeviceName, DEVICES_ALLOWED};
+use crate::algo::knobs::{Knob, KnobError, Knobs, KNOBS};
 use crate::algo::parked_amount::Amount;
 use crate::algo::text::Text;
 use crate::glue::control::configuration::{Configuration, MAX_DEVICES};

@@ -4,7 +4,7 @@
 
 use super::heads::BeginsWithPortHead;
 use super::{ffi, way};
-use crate::algo::knobs::{DeviceName, DEVICE_NAME_SIZE};
+use crate::algo::knobs::device_command::{DeviceName, DEVICE_NAME_SIZE};
 use crate::glue::ffi::check_export;
 use crate::glue::locks::Rtnl;
 use core::ffi::{c_int, c_void};

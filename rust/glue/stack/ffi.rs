@@ -4,7 +4,7 @@
 
 use crate::algo::headers::overlay::OVERLAY_HEADER_BYTES;
 use crate::algo::join::DatagramForm;
-use crate::algo::knobs::DEVICE_NAME_SIZE;
+use crate::algo::knobs::device_command::DEVICE_NAME_SIZE;
 use crate::algo::limits::MAX_SLOTS;
 use crate::algo::merge::slot::PathFault;
 use crate::algo::source::queue_builder::QueueBuilder;

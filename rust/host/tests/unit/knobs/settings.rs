@@ -4,10 +4,13 @@
 
 use mflow_algo::algo::knobs::combinations::{Misfit, COMBINATIONS};
 use mflow_algo::algo::knobs::cpulist::CpuSet;
+use mflow_algo::algo::knobs::device_command::{
+    DeviceCommand, DeviceName, DEVICES_ALLOWED, DEVICE_NAME_SIZE,
+};
 use mflow_algo::algo::knobs::{
-    DeviceCommand, DeviceName, Knob,
+    Knob,
     KnobError::{self, Range, Syntax},
-    KnobSpec, Knobs, Limits, Mode, DEVICES_ALLOWED, DEVICE_NAME_SIZE, KNOBS,
+    KnobSpec, Knobs, Limits, Mode, KNOBS,
 };
 use mflow_algo::algo::limits::MAX_LANES;
 use proptest::prelude::*;
