@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The two places where the programs run: XDP, where frames come in; and, compiled once more with HIKE_TCX, tcx, where the
- * host's own packets and those that the kernel forwards go out. This is all that differs; the programs are the same.
+ * The two places where the programs run. At XDP frames come in. At tcx the host's own packets and those that the kernel forwards go
+ * out. For tcx the programs are compiled once more, with HIKE_TCX. The table has all differences; the programs are the same.
  *
  * | | XDP | tcx |
  * |---|---|---|
- * | hike_context | a frame in one buffer | an sk_buff, whose data may be in several, and which may be several packets in one (GSO) |
+ * | hike_context | a frame in one buffer | an sk_buff: its data may be in several buffers, and it may be several packets (GSO) |
  * | a packet has passed a hop (HIKE_IS_A_HOP) | when a program forwards it | before: the kernel has counted it, or it is the host's own |
- * | room for outer headers (hike_push) | what the driver has left | what it takes |
+ * | room for outer headers (hike_push) | as much as the driver has left | as much as the headers take |
  * | leaves by a port (hike_has_port, hike_leave_by) | to the driver | to the kernel's queues, offloads included |
  * | "the kernel gets it" (HIKE_TO_KERNEL) | it is received | it leaves by the device that the kernel has chosen |
  */

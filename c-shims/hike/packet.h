@@ -12,7 +12,7 @@
 
 #include "tables.h"
 
-/* The context that a program gets of a packet; context.h has the differences. */
+/* The kernel's structure through which a program gets a packet; context.h has the differences between XDP and tcx. */
 #ifdef HIKE_TCX
 #define hike_context __sk_buff
 #else
@@ -23,13 +23,14 @@
 #define HIKE_VLAN_BYTES 4
 #define HIKE_MOST_L2_BYTES (ETH_HLEN + 2 * HIKE_VLAN_BYTES)
 
-/* The value that a program returns when the next one of the chain has its turn; else it returns a reason. */
+/* The value with which a program hands the packet to the next program of the chain. Otherwise a program returns a reason. */
 #define HIKE_NEXT (-1)
 
 /*
- * Returns the packet's first byte, and the one behind its last; both are void once the packet's size changes.
+ * Returns the address of the packet's first byte. hike_data_end() returns the address behind its last byte. Both addresses are void
+ * once the packet's size changes.
  *
- * The verifier knows what was checked of the pointer that one load has returned, so the compiler must not load it once more.
+ * The verifier ties a check to the pointer that one load has returned, so the compiler must not load the pointer a second time.
  */
 static __always_inline void *hike_data(const struct hike_context *context)
 {
@@ -42,8 +43,8 @@ static __always_inline void *hike_data_end(const struct hike_context *context)
 }
 
 /*
- * Copies in pieces that are as large as they can be: of what may stand anywhere the compiler would copy byte by byte. In packets and maps
- * every address is good; on the stack, one of a piece's own alignment.
+ * Copies one piece that has the size of TYPE. The compiler assumes no alignment for these addresses, so by itself it would copy byte by
+ * byte. In packets and maps a piece may have any address. On the stack its address must have the alignment of TYPE.
  */
 #define HIKE_COPY(TYPE, TO, FROM) (*(TYPE *)(TO) = *(const TYPE *)(FROM))
 
@@ -60,14 +61,14 @@ static __always_inline void hike_copy_address(void *to, const void *from)
 	HIKE_COPY(__u64, to + 8, from + 8);
 }
 
-/* Returns the IP header; the caller holds its length against the packet's end. */
+/* Returns the IP header. The caller checks that the header does not go beyond the packet's end. */
 static __always_inline void *hike_ip(const struct hike_context *context, const struct hike_packet *packet)
 {
-	/* The mask says no more than what the dispatcher has made sure of; the verifier wants to see it. */
+	/* The mask changes nothing, as the dispatcher has checked the offset. The verifier has to see a limit. */
 	return hike_data(context) + (packet->ip_at & 31);
 }
 
-/* Returns the IP header if all of it is there, without options, and NULL otherwise. */
+/* Returns the IP header, or NULL if the packet ends within it. Options do not count as part of the header here. */
 static __always_inline struct ipv6hdr *hike_open_ip6(const struct hike_context *context,
 						     const struct hike_packet *packet)
 {
@@ -90,22 +91,22 @@ static __always_inline struct hike_packet *hike_this_packet(void)
 	return bpf_map_lookup_elem(&packets, &key);
 }
 
-/* Makes a prefix of an address that is in it: one that is as long as addresses are. */
+/* Completes a prefix that holds an address already: all bits of the address count. */
 static __always_inline void hike_whole(struct hike_prefix *prefix, __u8 version)
 {
 	prefix->bits = 8 * sizeof(prefix->version) + (version == 6 ? 128 : 32);
 	prefix->version = bpf_htonl(version);
 }
 
-/* Returns whether this many bytes from here on, at most what an IP header can say, are in front of the end. */
+/* Returns whether this many bytes from the start on are in front of the end. Their number is at most what an IP header can say. */
 static __always_inline bool hike_fits(const void *start, __u64 bytes, const void *end)
 {
-	/* For the verifier, swapped bytes may be any 64 bits; the compiler knows better, and would leave out the mask. */
+	/* The verifier takes swapped bytes for any 64 bits, so the mask is needed. The compiler knows better, and would drop the mask. */
 	barrier_var(bytes);
 	return start + (bytes & 0x1ffff) <= end;
 }
 
-/* Returns the length in an IP header, or 0 if it is wrong: less than the header's own, or more than there is. */
+/* Returns the length that an IP header says, or 0 if this is less than the header's own length, or more than there is. */
 static __always_inline __u32 hike_bytes6(const struct ipv6hdr *ip6, const void *end)
 {
 	__u32 bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
@@ -121,7 +122,7 @@ static __always_inline __u32 hike_bytes4(const struct iphdr *ip4, const void *en
 }
 
 /*
- * The place of the traffic class in the first word of an IPv6 header, in host byte order; and the bits below it, which are the
+ * The place of the traffic class in the first word of an IPv6 header, in host byte order. The bits below the traffic class are the
  * flow label.
  */
 #define HIKE_CLASS_SHIFT 20
@@ -142,7 +143,7 @@ static __always_inline void hike_set_traffic_class(struct ipv6hdr *ip6, __u8 cla
 /* The bits of the traffic class, or of IPv4's type of service, that are ECN (RFC 3168). */
 #define HIKE_ECN 3
 
-/* Takes one from the time to live, whose checksum is that much more: RFC 1141. */
+/* Takes one from the time to live, and adds as much to the header's checksum: RFC 1141. */
 static __always_inline void hike_decrease_ttl(struct iphdr *ip4)
 {
 	__u32 check = ip4->check;

@@ -101,7 +101,7 @@ static const struct {
 	MFLOW_PARAM(devices),
 };
 
-/* The value of a parameter, NULL if none was given; -ENOENT if there is none of this name. */
+/* Finds the value of a parameter, which is NULL if none was given. Returns -ENOENT if no parameter has this name. */
 int mflow_param(const char *name, const char **value)
 {
 	unsigned int i;
@@ -127,7 +127,7 @@ static unsigned int mflow_file_number(struct file *file)
 	return (unsigned long)file_inode(file)->i_private;
 }
 
-/* The text is made at open: a reader sees one state, however it reads. */
+/* Makes the text at open, so that a reader sees one state, however it reads. */
 static int mflow_file_open(struct inode *inode, struct file *file)
 {
 	struct mflow_text *text;

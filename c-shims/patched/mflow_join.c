@@ -2,7 +2,7 @@
 /*
  * The join of a request's frame with a packet that GRO holds: what skb_gro_receive() does with a packet that is one fragment.
  *
- * The Rust half says which frames join (rust/algo/join). All is in the poll of a lane, whose NAPI nobody else uses.
+ * The Rust half says which frames join (rust/algo/join). All functions run in the poll of a lane, whose NAPI nobody else uses.
  */
 
 #include <linux/etherdevice.h>
@@ -30,7 +30,7 @@ static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
 	return NULL;
 }
 
-/* Describes the youngest packet with this tag that GRO holds, if there is one onto which frames can be hung. */
+/* Describes the youngest packet with this tag that GRO holds. Returns false if there is none, or if no frame can be hung onto it. */
 bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *held)
 {
 	const struct napi_gro_cb *gro;
@@ -61,7 +61,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
 	held->frames = gro->count;
 	held->room_fragments = MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
-	/* With the last datagram that fits, GRO would let the list go. */
+	/* GRO lets a list go with the last datagram that fits, so there is room for one datagram less. */
 	held->room_frames = gro->proto == IPPROTO_UDP ?
 				    MFLOW_LIST_PKTS - min(MFLOW_LIST_PKTS, gro->count + 1U) : U16_MAX;
 	held->summed = skb->ip_summed == CHECKSUM_COMPLETE;
@@ -70,7 +70,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	return true;
 }
 
-/* Returns whether GRO holds this packet, with this tag. @skb may be gone: its address is compared. */
+/* Returns whether GRO still holds this packet, with this tag. @skb may be freed already, so only its address is compared. */
 bool mflow_worker_holds(struct mflow_worker *worker, const struct sk_buff *skb, u32 tag)
 {
 	const struct napi_struct *napi = &worker->napi;
@@ -91,7 +91,7 @@ bool mflow_request_frag(const struct mflow_request *request, struct mflow_frag *
 	return request->ops->frag && request->ops->frag(request, frag);
 }
 
-/* Returns the sum of the frame from here on, which is behind the network header's first byte. */
+/* Returns the checksum of the frame from @at on. @at is behind the first byte of the network header. */
 u32 mflow_frag_sum(const struct mflow_frag *frag, unsigned int at)
 {
 	if (frag->sums == MFLOW_SUMS_COMPLETE)
@@ -100,7 +100,10 @@ u32 mflow_frag_sum(const struct mflow_frag *frag, unsigned int at)
 	return (__force u32)csum_partial(frag->data + at, frag->bytes - at, 0);
 }
 
-/* Hangs the payload of a frame onto a packet, which owns the page then. False: it does not fit, and nothing has changed. */
+/*
+ * Hangs the payload of a frame onto a packet, which then owns the page. Returns false if the payload does not fit; nothing has changed
+ * then.
+ */
 bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
 		     const struct mflow_frag *frag, unsigned int payload_at, bool fixed_id)
 {
@@ -132,7 +135,7 @@ bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
  * Puts a packet behind the one that GRO holds, as skb_gro_receive_list() and skb_gro_receive() do it. The packet has been built just now; its
  * checksums are good.
  *
- * Return: the number of further fragments that @skb can take, or -EINVAL: it cannot be there, and nothing has changed.
+ * Return: the number of further fragments that @skb can take, or -EINVAL if @skb cannot be put there; nothing has changed then.
  */
 int mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int network_at,
 		       unsigned int transport_at, unsigned int payload_at, bool fixed_id)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Packets that a worker has given to the stack on a CPU that it has left: the CPU has gone, and the kernel moves its
- * NAPIs and its backlog to the CPU that has taken it down; or it has come back. What the worker carries next would
- * overtake them on another CPU, so it follows them first. Then CPUs come and go, and flows keep their order.
+ * The wait of a worker for the packets that it has given to the stack on a CPU that it has left. A worker leaves a CPU that goes
+ * offline: the kernel moves this CPU's NAPIs and backlog to the CPU that takes it down. A worker also leaves a CPU when its own has
+ * come back. On another CPU the worker's next packets would overtake the earlier ones, so the worker waits for the earlier ones
+ * first. Thus flows keep their order while CPUs come and go.
  */
 
 #include <linux/cpu.h>
@@ -18,14 +19,20 @@
 #include "../module/mflow_worker.h"
 #include "mflow_stock.h"
 
-/* A dropped packet never comes, and nobody says so on another CPU: the wait for packets that are where they are carried. */
+/*
+ * The longest wait for packets that need not be moved. It has a limit because a dropped packet never comes, and no other CPU is told
+ * of the drop.
+ */
 #define MFLOW_FOLLOW_MS		10
-/* The wait for the kernel to move a CPU's packets: the CPU is gone, and what else has to be told of that comes before. */
+/*
+ * The longest wait for the kernel to move the packets of a CPU that is gone. The kernel tells others of the CPU's end before it
+ * moves them.
+ */
 #define MFLOW_MOVE_MS		1000
 
 static enum cpuhp_state mflow_follow_state;
 
-/* Process context, before the CPU runs. */
+/* Forgets to which CPU this CPU's packets were moved. Process context, before the CPU runs. */
 static int mflow_follow_prepare(unsigned int cpu)
 {
 	WRITE_ONCE(per_cpu_ptr(&mflow_carried, cpu)->heir, MFLOW_NO_CPU);
@@ -33,8 +40,8 @@ static int mflow_follow_prepare(unsigned int cpu)
 }
 
 /*
- * Process context; the CPU does not run any more, and its packets are about to be moved here (dev_cpu_dead()). They
- * arrive here, so they are counted here.
+ * Counts the dead CPU's packets on this CPU: the kernel is about to move them here (dev_cpu_dead()), so they arrive here. Process
+ * context; the dead CPU does not run any more.
  */
 static int mflow_follow_dead(unsigned int cpu)
 {
@@ -45,7 +52,7 @@ static int mflow_follow_dead(unsigned int cpu)
 	here = this_cpu_ptr(&mflow_carried);
 	WRITE_ONCE(here->given, here->given + dead->given - dead->arrived);
 	dead->arrived = dead->given;
-	/* Pairs with the acquire in mflow_has_left(): a CPU that sees it sees what is counted here. */
+	/* Pairs with the acquire in mflow_has_left(): a CPU that sees the heir sees the counts of the heir too. */
 	smp_store_release(&dead->heir, smp_processor_id());
 	local_bh_enable();
 	return 0;
@@ -59,7 +66,10 @@ static bool mflow_backlog_is_empty(unsigned int cpu)
 	       skb_queue_empty_lockless(&queues->process_queue);
 }
 
-/* Returns whether all that the worker has given to the stack on the CPU that it has left has arrived, or is waited for no longer. */
+/*
+ * Returns whether the worker need not wait any longer: all packets that it has given to the stack on the CPU that it has left have
+ * arrived, or the time is over.
+ */
 static bool mflow_has_left(struct mflow_way *way)
 {
 	const struct mflow_carried *from = per_cpu_ptr(&mflow_carried, way->from);

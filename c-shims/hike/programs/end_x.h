@@ -2,13 +2,13 @@
 /*
  * End.X (RFC 8986, 4.2): goes on to the packet's next segment, and sends the packet to the behaviour's next hop; flavours as for End.
  *
- * The kernel's routes and neighbours are asked for the next hop before anything changes: where they do not lead there at once, the kernel
- * gets the packet as it came, as it would send a changed one to where the next segment is.
+ * The kernel's routes and neighbours are asked for the next hop before anything changes. If they do not know the way at once, the kernel
+ * gets the packet as it came. The kernel would send a changed packet towards the next segment instead of to the next hop.
  */
 #include "../forwarding/fib.h"
 #include "../srv6/unwrap.h"
 
-/* Sends the packet to the next hop with what has changed. */
+/* Changes the packet, and sends it to the next hop. */
 static __always_inline int hike_end_x_send(struct xdp_md *xdp, struct hike_packet *packet,
 					   struct hike_headers *headers,
 					   const struct hike_inner *inner,
@@ -60,7 +60,7 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 	}
 	if (reason != HIKE_NEXT)
 		return reason;
-	/* The route is that of the next hop; for what was inside, from anywhere. */
+	/* The route is the one to the next hop. For an inner packet the look-up has neither a source nor a flow label. */
 	fib.family = HIKE_AF_INET6;
 	if (inner.bytes) {
 		fib.flowinfo = 0;

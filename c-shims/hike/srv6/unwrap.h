@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Removal of headers of SRv6: at XDP, as a packet for a local SID ends on this host, or has passed it before it leaves. */
+/*
+ * Removal of headers of SRv6. All of it is at XDP: a packet for a local SID ends on this host, or has passed XDP before it leaves.
+ */
 #ifndef HIKE_UNWRAP_H
 #define HIKE_UNWRAP_H
 
@@ -12,7 +14,7 @@ static __always_inline int hike_pop_srh(struct xdp_md *xdp, __u32 ip_at,
 {
 	void *start = hike_data(xdp), *end = hike_data_end(xdp);
 	bool has_options = headers->srh_at > sizeof(struct ipv6hdr);
-	/* The IPv6 header, and the options or else eight bytes that are not used. */
+	/* The IPv6 header, and the eight bytes behind it: the options if there are any, and otherwise bytes that are not used. */
 	__u64 kept[6];
 	struct hike_link link;
 	struct ipv6hdr *ip6;
@@ -50,7 +52,7 @@ static __always_inline int hike_pop_srh(struct xdp_md *xdp, __u32 ip_at,
 	return HIKE_NEXT;
 }
 
-/* Writes the ECN field; an IPv4 header's checksum follows: RFC 1624. */
+/* Writes the ECN field. In IPv4 the header's checksum changes too: RFC 1624. */
 static __always_inline void hike_set_ecn6(struct ipv6hdr *ip6, __u8 ecn)
 {
 	hike_set_traffic_class(ip6, (hike_traffic_class(ip6) & ~HIKE_ECN) | ecn);
@@ -71,8 +73,8 @@ static __always_inline void hike_set_ecn4(struct iphdr *ip4, __u8 ecn)
 }
 
 /*
- * Takes the outer headers off: where the outer header was, the inner one is. What was in front of it is void. Returns HIKE_NEXT, or a
- * reason before anything has changed.
+ * Takes the outer headers off. The inner IP header then has the offset of the outer one, and the bytes in front of it are void.
+ * Returns HIKE_NEXT, or a reason before anything has changed.
  */
 static __always_inline int hike_strip(struct xdp_md *xdp, struct hike_packet *packet,
 				      const struct hike_inner *inner)
@@ -100,7 +102,7 @@ static __always_inline int hike_strip(struct xdp_md *xdp, struct hike_packet *pa
 	return HIKE_NEXT;
 }
 
-/* The same, with what is in front of the header still there. */
+/* Takes the outer headers off as hike_strip() does, and keeps the link header in front of the IP header. */
 static __always_inline int hike_decapsulate(struct xdp_md *xdp, struct hike_packet *packet,
 					    const struct hike_inner *inner)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The packets that end at this host, and those that carry others that go on: told by protocol, or by a look-up of the socket.
+ * The difference between packets that end at this host and packets of a tunnel, whose inner packets go on. The protocol shows the
+ * difference, or a look-up of the socket does.
  */
 
 #include <linux/ipv6.h>
@@ -20,7 +21,7 @@
 #include "mflow_merge.h"
 
 /**
- * struct mflow_udp_end - the result of the last look-up on this CPU, for as long as a tick, and all that it went by
+ * struct mflow_udp_end - the last look-up of a socket on this CPU: its keys and its result, which is good for one tick
  * @net:	the namespace of the look-up
  * @from:	the source address
  * @to:		the destination address
@@ -98,8 +99,8 @@ static void mflow_set_look_up(struct mflow_udp_end *by, const struct sk_buff *sk
 }
 
 /*
- * Returns whether two look-ups find the same socket. An address and a port may have several: one of a tunnel, and another one that is
- * bound to another device, or connected to somebody.
+ * Returns whether two look-ups find the same socket. Several sockets may share an address and a port: one of a tunnel, and another
+ * one that is bound to another device or connected to a peer. So sources and devices are compared too.
  */
 static bool mflow_is_same_look_up(const struct mflow_udp_end *a, const struct mflow_udp_end *b)
 {
@@ -131,7 +132,7 @@ static enum mflow_end mflow_end_of_udp(struct net *net,
 	return last->end;
 }
 
-/* RCU. Returns what an IP packet is that has come to LOCAL_IN. */
+/* Returns the end of the way of an IP packet that has come to LOCAL_IN. RCU. */
 enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 family)
 {
 	unsigned int offset = skb_network_offset(skb);
@@ -150,7 +151,7 @@ enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 famil
 					  &next, &frag_off);
 		if ((int)offset < 0)
 			return MFLOW_END_TUNNEL;
-		/* Put together behind this hook, in order then; what follows here is no header. */
+		/* Behind this hook, fragments become one packet, which is in order. Here only the first fragment has a header. */
 		if (frag_off & htons(IP6_OFFSET))
 			return MFLOW_END_DATA;
 		protocol = next;
@@ -173,7 +174,7 @@ enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 famil
 		return gre && gre->flags & GRE_SEQ ? MFLOW_END_ORDERED :
 						     MFLOW_END_TUNNEL;
 	default:
-		/* TCP, and all that a socket may see the order of. */
+		/* TCP, and all other protocols: a socket may see the order of the packets. */
 		return MFLOW_END_DATA;
 	}
 }

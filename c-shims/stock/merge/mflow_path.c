@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Checks of a packet's way by its last device, and by the device at which a tunnel ends: no hook is where something queues packets, or
- * wants them in order. They are made for each probe, and once a tick while a flow is split.
+ * Checks of a packet's way by its last device, and by the device at which a tunnel ends. The devices are looked at because there is
+ * no hook where packets are queued, or where they have to be in order. The checks are made for each probe, and once a tick while a
+ * flow is split.
  */
 
 #include <linux/netdevice.h>
@@ -19,8 +20,8 @@
 #include "mflow_merge.h"
 
 /*
- * Returns whether packets that are sent to @dev wait in a queueing discipline, or may. A device whose other end is down has a
- * discipline that drops them. RCU.
+ * Returns whether packets that are sent to @dev may wait in a queueing discipline. A device whose other end is down has noop_qdisc,
+ * which drops packets. RCU.
  */
 static bool mflow_dev_queues(const struct net_device *dev)
 {
@@ -38,7 +39,7 @@ static bool mflow_dev_queues(const struct net_device *dev)
 
 /*
  * Returns whether packets that are sent to @dev come to a namespace of this host at once. Any other device may lead out of the
- * host, like a NIC, or a device above or behind which there is one. RCU.
+ * host: it may be a NIC, or lead to a NIC. RCU.
  */
 bool mflow_dev_leads_inside(const struct net_device *dev)
 {
@@ -49,9 +50,9 @@ bool mflow_dev_leads_inside(const struct net_device *dev)
 	       !mflow_dev_queues(dev);
 }
 
-/* The kernel asks for all of them before it leaves a list of datagrams as it is (skb_gso_ok()). */
+/* The features of a device without which the kernel takes a list of datagrams apart (skb_gso_ok()). */
 #define MFLOW_LIST_FEATURES	(NETIF_F_GSO_FRAGLIST | NETIF_F_GSO_UDP_L4 | NETIF_F_FRAGLIST)
-/* A list is shorter. */
+/* Every list is shorter than this. */
 #define MFLOW_LIST_BYTES	65536
 
 /* Returns whether a list that is sent to @dev stays as it is. */
@@ -81,8 +82,9 @@ bool mflow_dev_takes_lists(struct net_device *dev)
 }
 
 /*
- * Returns whether @dev is a tunnel of GRE that wants sequence numbers, and drops packets with earlier ones. Its packets show the
- * numbers at LOCAL_IN, unless GRE is in UDP (FOU, GUE): then they go from the UDP socket to the tunnel.
+ * Returns whether @dev is a tunnel of GRE that wants sequence numbers. Such a tunnel drops a packet whose number is lower than that
+ * of an earlier packet. Packets of GRE show their numbers at LOCAL_IN. Packets of GRE in UDP (FOU, GUE) do not: they go from the UDP
+ * socket to the tunnel.
  */
 static bool mflow_dev_is_numbered(const struct net_device *dev)
 {
@@ -102,7 +104,7 @@ static int mflow_is_ordered(struct net_device *lower, struct netdev_nested_priv 
 	return netif_is_macsec(lower) || mflow_dev_is_numbered(lower);
 }
 
-/* Returns whether @dev needs packets in order. MACsec drops packets that come later than its replay window. RCU. */
+/* Returns whether @dev needs packets in order. MACsec drops packets that come too late for its replay window. RCU. */
 bool mflow_dev_needs_order(struct net_device *dev)
 {
 	struct netdev_nested_priv priv = { };
@@ -112,8 +114,8 @@ bool mflow_dev_needs_order(struct net_device *dev)
 }
 
 /*
- * Returns the fault of the way to @dev, if @dev is one end of a veth or of a similar pair: packets were sent at the other end.
- * RCU.
+ * Returns the fault of the way to @dev if @dev is one end of a veth or of a similar pair, and 0 otherwise. Packets were sent at the
+ * other end, so that end is looked at. RCU.
  */
 static unsigned int mflow_peer_fault(struct net_device *dev)
 {
@@ -132,9 +134,9 @@ static unsigned int mflow_peer_fault(struct net_device *dev)
 }
 
 /*
- * Returns whether the packet is for a group, or for all, and its device is one of several that share another one. Such devices
- * have a queue for these packets, which a kernel thread empties on any CPU. (macvlan has it where several have joined; before 6.3
- * always.) RCU.
+ * Returns whether the packet is a multicast or a broadcast, and its device is one of several that share another device (macvlan,
+ * ipvlan). Such devices have a queue for these packets, which a kernel thread empties on any CPU. Since Linux 6.3 macvlan uses this
+ * queue only if several devices want the packet. RCU.
  */
 static bool mflow_dev_copies_later(const struct sk_buff *skb)
 {
@@ -154,8 +156,8 @@ static int mflow_lower_fault(struct net_device *lower, struct netdev_nested_priv
 }
 
 /*
- * Returns a fault (MFLOW_PATH_QUEUES, ...), or 0. The packet's last device may be above the device by which it came in: that of a
- * VLAN, or a VRF. Then each device below is looked at. Softirqs disabled.
+ * Returns the fault of the packet's way (MFLOW_PATH_QUEUES, ...), or 0. The packet's last device may be a VLAN device or a VRF above
+ * the device by which the packet came in, so each device below is looked at too. Softirqs disabled.
  */
 unsigned int mflow_path_fault(const struct sk_buff *skb)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The polls of a source that rests. While no flow of the source is to be split, only packet rates matter. One poll in a few tells
-//! these, so the packets of the other polls pass unseen: they skip the dispatcher.
+//! The polls of a source that rests. While no flow of the source is to be split, only packet rates matter. One poll in a few is enough
+//! to tell packet rates, so the packets of the other polls pass unseen: they skip the dispatcher.
 //!
 //! A source rests while the load controller refuses flows, and after three windows in which no flow seemed fast. As soon as a flow seems
 //! fast the source wakes, and the flow is counted packet by packet before anything is decided.
@@ -15,10 +15,10 @@ const POLLS: u8 = 13;
 /// The time without a fast flow after which a source rests, in milliseconds.
 const CALM_MS: u32 = 3 * RATE_WINDOW_MS;
 
-// A flow whose probe was not seen is kept whole for longer, so the source rests between two probes.
+// A flow whose probe was not seen is kept whole for longer than this, so the source rests between two probes.
 const _: () = assert!(CALM_MS < HOLD_MS);
 
-/// The position of a source in these polls. Memory of zeros looks at every poll.
+/// The position of a source in these polls. If all bytes of this type are zero, every poll is looked at.
 #[derive(Debug, Default)]
 pub struct Rest {
     is_resting: bool,
@@ -59,7 +59,7 @@ impl Rest {
         rested
     }
 
-    /// Returns the number of packets for which one packet stands that is looked at.
+    /// Returns how many packets each packet that is looked at stands for.
     #[inline]
     pub fn stands_for(&self) -> u32 {
         if self.is_resting {

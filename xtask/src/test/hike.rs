@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! HIKE in a guest: its programs against a model of each, and the kernel's segment routing as the peer. The model again with many
-//! more frames, on this machine's own kernel: that needs no network, and takes seconds there.
+//! The tests of HIKE. In a guest, its programs are held against a model of each, and the kernel's segment routing is the peer. On
+//! this machine's own kernel, the programs are held against the model again, with many more frames. That needs no network, and
+//! takes seconds.
 
 use std::fs;
 use std::process::Command;
@@ -21,10 +22,11 @@ use crate::vm::{guest_program, Nic};
 const HIKE: &str = "hike";
 /// The case that runs on this machine.
 const HERE: &str = "hike: the model on this machine's kernel";
-/// Random frames of a full run, and of another one on this machine; in the guest the default is the guest program's.
+/// The numbers of random frames in a full run, and in any other run on this machine. In the guest, any other run has the default
+/// of the guest program.
 const FRAMES_FULL: &str = "1000000";
 const FRAMES_HERE: &str = "100000";
-/// Since when kernels have tcx, where frames of half of the cases are held against the model.
+/// The first version of Linux that has tcx. Half of the cases hold frames at tcx against the model.
 const TCX_SINCE: (u32, u32) = (6, 6);
 /// The number of changes under packets in a full run.
 const CHANGES_FULL: &str = "10000";
@@ -54,7 +56,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Returns why this machine cannot run the model's cases, if so.
+/// Returns the reason if this machine cannot run the model's cases.
 fn refusal() -> Result<Option<String>> {
     if !tools::is_root() {
         return Ok(Some("it takes root".to_owned()));
@@ -79,7 +81,7 @@ fn version_of(release: &str) -> Option<(u32, u32)> {
     Some((next()?, next()?))
 }
 
-/// Returns a command that runs `command` in namespaces of its own, with which everything that it makes ends.
+/// Returns a command that runs `command` in namespaces of its own. Everything that `command` makes ends with these namespaces.
 fn in_namespaces(command: &str) -> Command {
     let mut unshare = tools::command("unshare");
     let script = format!("{SCRIPT}\n{command}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rig of a test run: which stack is tested, how much traffic, and which rate that stack's baseline carries.
+//! The rig of a test run: which stack is tested, how much traffic it gets, and which rate the vanilla stack carries.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,22 +19,23 @@ use crate::traffic::{Load, Plan};
 /// The rate that is offered where nothing may be lost, as a share of the rate that the vanilla stack carries without loss.
 const SHARE: f64 = 0.6;
 const CALIBRATION: u64 = 6_000;
-/// Below this rate nothing could be said about a split flow.
+/// The lowest rate at which a test says anything about a split flow.
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
 /// The time after the end of the traffic for which packets may stay parked: the CPU that delivers them may be away for seconds.
 const SETTLE: Duration = Duration::from_secs(20);
-/// The number of seconds after which a flow whose path queues packets is tried again. Later tries wait for twice as long each.
+/// The number of seconds after which a flow whose path queues packets is tried again. Each later try waits for twice as long as
+/// the one before.
 const NEXT_TRY_S: u64 = 5;
 
 pub(crate) struct Rig {
-    /// True if the module is tested; else the vanilla stack is, with the same traffic.
+    /// True if the module is tested. Otherwise the vanilla stack is tested, with the same traffic.
     pub(crate) mflow: bool,
     pub(crate) scale: Scale,
     /// Frames per second of small datagrams that the vanilla stack carries without loss, less a margin.
     frames_per_s: f64,
     /// The time when this rig was made.
     made: Instant,
-    /// The age of the rig, in milliseconds, when the network of this case was begun.
+    /// The age of the rig, in milliseconds, when the case began to build its network.
     prepared_ms: AtomicU64,
 }
 
@@ -68,7 +69,7 @@ impl Rig {
         self.mflow && Mode::usual() == Mode::Mflow
     }
 
-    /// Returns how many datagrams may be one packet behind the lanes.
+    /// Returns the largest number of datagrams that may be joined into one packet behind the lanes.
     pub(crate) fn most_joined(&self) -> u64 {
         if self.splits() {
             MOST_JOINED_PKTS
@@ -122,7 +123,7 @@ impl Rig {
     pub(crate) fn prepare_pinned<L: Load>(&self, plan: &Plan<L>, knobs: &Knobs) -> Result<()> {
         self.prepare(plan, knobs)?;
         topology::pin_nics()?;
-        // An interrupt moves only when it comes next. Other packets than the test's make it come here.
+        // An interrupt moves to its new CPU only when it comes next. These packets make it come before those of the test.
         Self::wait_ready(plan.outer)
     }
 
@@ -148,7 +149,8 @@ impl Rig {
             .judge(|outcome| self.require_unnoticed::<L>(outcome))
     }
 
-    /// Runs traffic as [`measure`](Self::measure) does, and fails if it is noticed, or unless all lanes carry their share.
+    /// Runs traffic as [`measure`](Self::measure) does, and fails if anything is lost, reordered or given up, or if a lane does
+    /// not carry its share.
     pub(crate) fn strict<L: Load>(
         &self,
         plan: &Plan<L>,
@@ -183,8 +185,8 @@ impl Rig {
         self.settle()
     }
 
-    /// Fails unless no flow has been split since the module was loaded, for the reason that `counter` counts, and flows were
-    /// tried ever more rarely.
+    /// Fails if a flow has been split since the module was loaded, or if flows were not tried, or were tried too often.
+    /// `counter` is named after the reason that keeps flows whole, and counts the tries.
     pub(crate) fn require_held(&self, counter: &str) -> Result<()> {
         if !self.splits() {
             return self.settle();
@@ -203,8 +205,8 @@ impl Rig {
         self.settle()
     }
 
-    /// Waits until mflow, if it is there, holds no packet any more and has counted all of them: after a run none may stay parked
-    /// or in a ring.
+    /// Waits until mflow, if it is tested, has counted all packets and holds none. After a run no packet may stay parked or in a
+    /// ring.
     pub(crate) fn settle(&self) -> Result<()> {
         if !self.mflow {
             return Ok(());
@@ -231,7 +233,7 @@ impl Rig {
     }
 }
 
-/// Returns the most times that a flow whose path does not suit may have been tried in this many seconds.
+/// Returns how often a flow whose path does not suit may have been tried in this many seconds, at most.
 fn most_tries(seconds: u64) -> u64 {
     1 + u64::from((seconds / NEXT_TRY_S + 1).ilog2())
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! After all other cases of a guest with one thread, where the kernel's own leak detector is on: memory that nothing points to
-//! any more.
+//! The search for memory that nothing points to any more. It comes after all other cases of a guest with one thread, where the
+//! kernel's own leak detector is on.
 
 use crate::cases::{Case, Run};
 use crate::kmemleak;

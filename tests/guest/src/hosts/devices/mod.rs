@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices that a container or its plugin adds: a VLAN, a VRF or a tunnel inside, and disciplines at its veth that shape what it is
-//! sent, also where such a device hides the veth.
+//! Devices that a container or its plugin adds: a VLAN, a VRF or a tunnel in the container, and disciplines at its veth that shape
+//! the packets for it. In some cases such a device hides a veth with a discipline.
 
 mod neighbour;
 
@@ -20,7 +20,7 @@ use crate::network::netlink::Netlink;
 use crate::network::netns;
 use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 
-/// The client's address and the container's behind a VLAN or in a tunnel, and how long their prefixes are.
+/// The client's and the container's address behind a VLAN or in a tunnel.
 const IN_VLAN: [&str; 2] = ["10.0.100.1", "10.0.100.2"];
 const IN_VLAN6: [&str; 2] = ["fd00:100::1", "fd00:100::2"];
 const IN_TUNNEL: [&str; 2] = ["10.0.109.1", "10.0.109.2"];
@@ -30,10 +30,11 @@ const TUNNEL_MACS: [&str; 2] = ["02:00:00:00:09:01", "02:00:00:00:09:02"];
 const TUNNEL_PORT: u16 = 5_555;
 /// The host's address at its bridge.
 const HOST: &str = "10.0.1.3";
+/// The lengths of the prefixes of addresses.
 const BITS: u8 = 24;
 const BITS6: u8 = 64;
 const SHAPED: Fate = Fate::Kept("path_queues");
-/// As the plugin `bandwidth` has it for a limit that the flow does not come to.
+/// The discipline that the plugin `bandwidth` adds, with a limit that the flow does not reach.
 const TBF: &str = "qdisc add dev veth0 root tbf rate 1gbit burst 1mb latency 25ms";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -224,7 +225,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Takes away what a case leaves behind on the host.
 pub(super) fn clear() -> Result<()> {
-    // Most have set up none.
+    // Most cases have added no port.
     let _ = topology::ip(&format!("fou del port {TUNNEL_PORT}"));
     let host = Netlink::open(None)?;
     if host.exists("inner0") {
@@ -277,7 +278,7 @@ fn through(host: &Host, to: To, fate: Fate, set_up: fn() -> Result<()>) -> Resul
         Ok(elephant.run(host.datagrams, |_| Ok(()))?.0)
     })?;
     compared.each(|arrived| match fate {
-        // Any CPU that sends may empty a discipline, into a backlog of its own: the kernel keeps no order behind one.
+        // Any CPU that sends may empty a discipline into its own backlog, so the kernel keeps no order behind a discipline.
         Fate::Kept(_) => arrived.require_all(),
         Fate::Split | Fate::Either => arrived.require_whole(),
     })?;
@@ -317,7 +318,7 @@ fn vlan() -> Result<()> {
     Ok(())
 }
 
-/// Puts the container's device into a VRF; sockets of no VRF take what comes there.
+/// Puts the container's device into a VRF, and lets sockets outside the VRF receive its packets.
 fn vrf() -> Result<()> {
     topology::container_ip(
         "link add vrf0 type vrf table 10
@@ -327,7 +328,7 @@ fn vrf() -> Result<()> {
     netns::within(CONTAINER, || {
         topology::sysctl("net/ipv4/udp_l3mdev_accept", "1")
     })?;
-    // Addresses of IPv6 go when a device is put somewhere.
+    // A device loses its IPv6 addresses when it is put into a VRF.
     topology::container_ip(&format!(
         "addr replace fd00:1::2/64 dev eth0 nodad
          neigh replace 10.0.1.1 lladdr {CLIENT_MAC} dev eth0
@@ -335,7 +336,8 @@ fn vrf() -> Result<()> {
     ))
 }
 
-/// Adds a tunnel's end to the client and to the container, which the arguments make from their own and the other's address.
+/// Adds a tunnel's end to the client and to the container. `kind` returns an end's arguments for `ip`, from its own address and
+/// that of the other end.
 fn tunnel(kind: impl Fn(IpAddr, IpAddr) -> String) -> Result<()> {
     let family = Family::V4;
     let own = [family.client(), family.container()];
@@ -361,7 +363,8 @@ fn gre() -> Result<()> {
     tunnel(|own, other| format!("type gre local {own} remote {other}"))
 }
 
-/// Makes a tunnel whose packets are in UDP: what the port takes, the kind of the device, and what is between it and UDP.
+/// Makes a tunnel whose packets are in UDP. `takes` says which packets the port takes, and `kind` is the kind of the device.
+/// `encapsulation` (`fou` or `gue`) says what is between UDP and the tunnel's packets.
 fn in_udp(takes: &str, kind: &str, encapsulation: &str) -> Result<()> {
     command::run("modprobe fou")?;
     topology::container_ip(&format!("fou add port {TUNNEL_PORT} {takes}"))?;
@@ -373,7 +376,7 @@ fn in_udp(takes: &str, kind: &str, encapsulation: &str) -> Result<()> {
     })
 }
 
-/// Makes a tunnel of numbered GRE in UDP that ends at the host. The host routes to the container what comes out.
+/// Makes a tunnel of numbered GRE in UDP that ends at the host. The host routes the inner packets to the container.
 fn at_host() -> Result<()> {
     command::run("modprobe fou")?;
     let [client, container] = IN_TUNNEL;

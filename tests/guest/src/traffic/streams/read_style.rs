@@ -34,11 +34,12 @@ const LOW_WATER_BYTES: usize = 24 << 10;
 pub(crate) const SMALL_BUFFER_BYTES: usize = 8 << 10;
 /// A receive buffer that a pause fills.
 pub(crate) const SLOW_BUFFER_BYTES: usize = 64 << 10;
-/// A receive buffer that never fills up. When it does, this kernel's stream parser can stop for good, split or not.
+/// A receive buffer that never fills up. If a buffer is full, this kernel's stream parser can stop for good, with or
+/// without splitting.
 pub(crate) const PARSER_BUFFER_BYTES: usize = 60 << 20;
 /// The slow reader takes a nap after this many bytes.
 const NAP_EVERY_BYTES: u64 = 512 << 10;
-/// A sender that has sent nothing for so long must not.
+/// The time without new bytes after which the window counts as full.
 const NAP: Duration = Duration::from_millis(80);
 const THREADS: usize = 4;
 
@@ -47,15 +48,15 @@ const THREADS: usize = 4;
 pub(crate) enum ReadStyle {
     /// `recv` that waits.
     Blocking,
-    /// Edge-triggered `epoll`: one wake-up that is missing, and the reader waits for ever.
+    /// Edge-triggered `epoll`: if one wake-up is missing, the reader waits for ever.
     Epoll,
     /// `poll`, then one `recv` that does not wait.
     Poll,
     /// `splice` to a pipe.
     Splice,
-    /// `recv` with `MSG_PEEK`, then the same bytes again without.
+    /// `recv` with `MSG_PEEK`, then `recv` of the same bytes without it.
     Peek,
-    /// `SO_RCVLOWAT`: a reader that is only woken for much.
+    /// `SO_RCVLOWAT`: a reader that is woken only for many bytes.
     LowWater,
     /// A receive buffer of a few packets.
     SmallBuffer,
@@ -67,7 +68,7 @@ pub(crate) enum ReadStyle {
     SockmapParser,
     /// A socket that the kernel decrypts.
     Tls,
-    /// The same with `splice`.
+    /// A socket that the kernel decrypts, with `splice` to a pipe.
     TlsSplice,
     /// A reader that lets the window fill up again and again.
     Slow,
@@ -162,7 +163,7 @@ fn slow(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     })
 }
 
-/// Sleeps until the sender has filled the window, however slow it is: nothing more comes.
+/// Sleeps until no more bytes come. By then the sender, however slow, has filled the window.
 fn nap(socket: &TcpStream) -> Result<()> {
     let mut buffer = vec![0; 4 * SLOW_BUFFER_BYTES];
     let mut queued = None;
@@ -176,7 +177,7 @@ fn nap(socket: &TcpStream) -> Result<()> {
     }
 }
 
-/// Repeats a read that finds nothing yet; `wait` is between two tries.
+/// Repeats a read until it finds something, and calls `wait` between two tries.
 fn read_when_there(
     mut socket: &TcpStream,
     buffer: &mut [u8],
@@ -190,7 +191,8 @@ fn read_when_there(
     }
 }
 
-/// With a parser, a reader that waits is also woken, with `EAGAIN`, for bytes that have not been parsed yet.
+/// Reads a socket with a parser, and tries again after `EAGAIN`. The kernel wakes a reader with this error for bytes
+/// that have not been parsed yet.
 fn parsed(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     to_end(verifier, |buffer| {
         let start = Instant::now();
@@ -273,7 +275,7 @@ fn peeking(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
             return Ok(());
         }
         verifier.check(&seen[..length]).context("with MSG_PEEK")?;
-        // What has been seen is there: no wait, and no less.
+        // All bytes that have been seen are there, so this neither waits nor returns fewer.
         let taken = socket.read(&mut buffer[..length])?;
         ensure!(
             taken == length,
@@ -298,7 +300,8 @@ fn low_water(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> 
     })
 }
 
-/// Each thread finds out from the bytes where in the stream they belong; together they must have all of it.
+/// Reads in several threads. Each thread finds out from its bytes where in the stream they belong. Together the
+/// threads must have all of the stream.
 fn threads(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     let pieces = Mutex::new((verifier, Pieces::default()));
     thread::scope(|scope| {
@@ -339,7 +342,8 @@ mod tests {
     use crate::traffic::streams::pattern;
     use crate::traffic::streams::verifier::ReadProgress;
 
-    /// Returns how a reader of this kind takes a stream whose byte `wrong` is another one, if any is.
+    /// Reads a stream with this read style, and returns the number of bytes taken. If `wrong` is given, the byte at
+    /// this offset is a wrong one.
     fn read(read_style: ReadStyle, wrong: Option<usize>) -> Result<u64> {
         let mut bytes = vec![0; 1 << 20];
         pattern::fill(0, &mut bytes);
@@ -349,7 +353,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut client = TcpStream::connect(listener.local_addr()?)?;
         let (server, _) = listener.accept()?;
-        // The reader of a wrong byte goes before the stream ends.
+        // A reader that sees a wrong byte hangs up, and the rest cannot be written.
         let writer = thread::spawn(move || drop(client.write_all(&bytes)));
         let progress = ReadProgress::default();
         let mut verifier = Verifier::new(0, &progress);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One boot of the guest: orders cases, makes the frames it asks for, and puts its words and the plug-in's counts together.
+//! One boot of the guest: orders cases, makes the frames that the guest asks for, and puts the guest's words and the
+//! plug-in's counts together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -23,7 +24,7 @@ use xtask::vm::{self, Event, Hardware, Instruments, Machine, Terminal, Vm};
 /// The longest time for which a guest may be silent.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One window of a case: what was delivered, and what it took.
+/// One window of a case: the packets that were delivered, and the counts of instructions for them.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) window: Window,
@@ -40,12 +41,12 @@ pub(crate) struct Outcome {
 pub(crate) struct Session {
     vm: Vm,
     feed: Feed,
-    /// Segments that the feed had sent again when it was asked last.
+    /// The number of segments that the feed had sent again when it was asked last.
     sent_again: u64,
     counted: PathBuf,
     symbols: Symbols,
     release: String,
-    /// The plug-in numbers the windows of a boot.
+    /// The number of the next window, as the plug-in numbers the windows of a boot.
     windows: u64,
     /// The cause of the guest's death, if it has died.
     death: Option<Death>,
@@ -73,7 +74,7 @@ impl Boots<'_> {
             Self::Distribution(name) => {
                 let kernel = module::in_distribution(name)?;
                 let machine = vm::machine_of(hardware, kernel.image, kernel.modules)?;
-                // Its packages do not say where functions are; the guest does.
+                // A distribution's packages do not say where the kernel's functions are. The guest says it.
                 Ok((machine, Symbols::default(), kernel.release))
             }
         }
@@ -88,8 +89,8 @@ pub(crate) enum Death {
 }
 
 impl Session {
-    /// Boots a kernel for these cases; [`Session::next`] returns the results one by one, in their order. The boot's number
-    /// is in the names of its logs, which stay if a guest dies.
+    /// Boots a kernel for these cases. [`Session::next`] returns their results one by one, in the order of the cases. The
+    /// names of the logs contain the boot's number. The logs stay if a guest dies.
     pub(crate) fn boot(
         number: usize,
         boots: Boots<'_>,
@@ -157,7 +158,7 @@ impl Session {
         &self.release
     }
 
-    /// Returns how the guest died, if it has: then there is no next case.
+    /// Returns how the guest died, if it has died. There is no next case then.
     pub(crate) fn death(&self) -> Option<Death> {
         self.death
     }
@@ -171,7 +172,7 @@ impl Session {
                     Message::KernelSymbols(functions) => self.symbols.add_kernel(&functions)?,
                     Message::Symbols(functions) => {
                         self.symbols.add_modules(&functions)?;
-                        // The first window begins: what was lost before it is not its loss.
+                        // The first window begins here. Segments that were sent again before it do not count.
                         self.sent_again();
                     }
                     Message::Window(mut window) => {
@@ -204,7 +205,7 @@ impl Session {
         }
     }
 
-    /// Returns how many segments have been sent again since this was asked last.
+    /// Returns how many segments have been sent again since the last call.
     fn sent_again(&mut self) -> u64 {
         let now = self.feed.sent_again();
         now - std::mem::replace(&mut self.sent_again, now)
@@ -225,7 +226,7 @@ impl Session {
     }
 }
 
-/// Returns the programs that only these cases need in the guest.
+/// Returns the programs that the guest needs for these cases only.
 fn programs(cases: &[Case]) -> Vec<&'static str> {
     let mut programs = BTreeSet::new();
     for case in cases {

@@ -21,9 +21,10 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The time limit for the last data to arrive; the guest waits for longer.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// Sends until another order comes, ends the connection, and returns that order; `None` if the orders have ended.
+/// Sends until another order comes, then ends the connection and returns that order. Returns `None` if the
+/// orders have ended.
 ///
-/// `sent_again` goes up by the segments that are sent again.
+/// `sent_again` goes up by the number of segments that are sent again.
 pub(super) fn run(
     wire: &mut UnixStream,
     order: &Connection,
@@ -35,7 +36,7 @@ pub(super) fn run(
     let mut arriving = Arriving::new();
     let mut frames = Vec::new();
     let before = sent_again.load(Ordering::Relaxed);
-    // The next order, and since when it is there.
+    // The next order, and the time when it came.
     let mut next = None;
     loop {
         match &next {
@@ -66,7 +67,7 @@ pub(super) fn run(
     }
 }
 
-/// Waits until something arrives, but not longer than this or than it takes to look for orders.
+/// Waits until something arrives, but neither longer than `longest` nor longer than [`LOOK`].
 fn wait(wire: impl AsFd, longest: Duration) -> Result<()> {
     let timeout = Timespec::try_from(longest.min(LOOK))?;
     poll(&mut [PollFd::new(&wire, PollFlags::IN)], Some(&timeout))?;
@@ -104,7 +105,7 @@ mod tests {
             }
         }
 
-        /// Receives and answers until something is so, or the wire is cut.
+        /// Receives and answers until `until` returns true, or the wire is cut.
         fn serve(&mut self, until: impl Fn(&Server) -> bool) {
             while !until(&self.server) {
                 let Ok(arrived) = self.arriving.read(&self.wire) else {

@@ -33,10 +33,10 @@ const STUCK: Duration = Duration::from_secs(15);
 /// The time that a connection may take to end: less than the 5 s after which its last segment would be sent again.
 const END: Duration = Duration::from_secs(4);
 
-/// The rules by which both ends count the segments that begin and end connections: those that leave, before mflow sees them, and
-/// those that arrive.
+/// The rules by which both ends count the segments that begin and end connections.
 ///
-/// Arriving segments are counted just before TCP gets them, so that a segment that mflow or the overlay lost would be missing.
+/// Leaving segments are counted before mflow sees them. Arriving segments are counted just before TCP gets them, so a segment
+/// that mflow or the overlay loses is missing there.
 const SEGMENTS: &str = "
 table inet mflow {
     counter asked {}
@@ -60,15 +60,15 @@ table inet mflow {
 }
 ";
 
-/// A counter of [`SEGMENTS`], where its segments leave, and where they arrive.
+/// The name of a counter of [`SEGMENTS`], the namespace that its segments leave, and the namespace in which they arrive.
 type Counter = (&'static str, &'static str, &'static str);
 
-/// Of connections that the client opens.
+/// The counters of the segments that begin connections.
 const BEGINNINGS: [Counter; 2] = [
     ("asked", CLIENT, CONTAINER),
     ("answered", CONTAINER, CLIENT),
 ];
-/// Of both their ends.
+/// The counters of the segments by which the client and the server end connections.
 const ENDS: [Counter; 2] = [("ended", CLIENT, CONTAINER), ("closed", CONTAINER, CLIENT)];
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
@@ -93,7 +93,7 @@ fn churn(rig: &Rig, inner: Family) -> Result<Outcome> {
         nft::add(namespace, SEGMENTS)?;
     }
     let outcome = beside_connections(rig, &plan);
-    // Also after a failure; those of the container go with it.
+    // The client's rules go after a failure too. The container's rules go with the container.
     nft::flush(CLIENT)?;
     outcome
 }
@@ -102,7 +102,7 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     let counters = Counters::read()?;
     let address = SocketAddr::from((plan.inner.container(), PORT));
     let listener = netns::within(CONTAINER, || Ok(TcpListener::bind(address)?))?;
-    // The server may be away for long on an emulated CPU; a SYN that finds no place is sent again.
+    // An emulated CPU may keep the server away for long. A SYN that finds no place is sent again, so there are many places.
     SockRef::from(&listener).listen(PLACES)?;
     let serve = |stop: &AtomicBool| accept_all(&listener, stop, |_closed_at_once, _| Ok(()));
     // The client stops first, so that the server accepts, and closes, all connections.
@@ -112,7 +112,8 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     all_end(PORT)?;
     none_lost(&BEGINNINGS)?;
     let ends_sent = none_lost(&ENDS)?;
-    // A segment that arrives is sent again all the same if an emulated CPU is away for longer than TCP waits, 200 ms.
+    // TCP sends a segment again if no answer comes for 200 ms. An emulated CPU may be away for longer, so a segment that
+    // has arrived may be sent again.
     let sent_again = ends_sent.saturating_sub(2 * connections);
     let counted = Counters::read()?.since(&counters);
     for (name, allowed) in [("RetransSegs", sent_again), ("ListenDrops", 0)] {
@@ -126,14 +127,14 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
         connections > 4 * rig.scale.rounds(ROUNDS) as u64,
         "only {connections} connections came and went"
     );
-    // Which of the stream's have come again is judged above: it has the same counters.
+    // The stream has the same counters, and all segments that were sent again are judged above.
     outcome
         .tcp
         .retain(|name, _| sent_again == 0 || name != "RetransSegs");
     outcome.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
 }
 
-/// The stream whose flow begins to be split again and again.
+/// Runs the stream, whose flow begins to be split again and again.
 fn stream(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     Streams::measure(plan, |live| {
         for _ in 0..rig.scale.rounds(ROUNDS) {
@@ -147,7 +148,7 @@ fn stream(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     })
 }
 
-/// Fails unless every segment arrives that these have counted. Returns how many were sent.
+/// Fails unless every segment that the counters have counted arrives. Returns the number of segments that were sent.
 fn none_lost(counters: &[Counter]) -> Result<u64> {
     let mut all = 0;
     for (name, from, to) in counters {
@@ -176,7 +177,7 @@ fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
     Ok(connections)
 }
 
-/// Waits until the client knows of every connection to a port that it has ended.
+/// Waits until the client knows that all connections to a port have ended.
 pub(super) fn all_end(port: u16) -> Result<()> {
     threads::until_ok(END, || {
         let left = proc_net::open_towards(CLIENT, port)?;
