@@ -82,7 +82,7 @@ counters! {
     ///
     /// Healthy.
     LanePkts = "lane_pkts",
-    /// Packets of those that were handed over before they were built: the lane builds them.
+    /// Packets that were handed over to lanes, the NIC core's own one among them, before they were built: the lane builds them.
     ///
     /// Healthy: the NIC's core has less to do.
     RequestPkts = "request_pkts",

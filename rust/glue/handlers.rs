@@ -80,13 +80,16 @@ impl Handlers for PacketPath {
             }
             Dispatched::Inline(packet) => Some(packet),
             Dispatched::InlineAlone(mut packet) => {
-                // The answer is the same for all packets of an inner flow.
                 if !packet.verify() {
+                    source.note_in_gro();
                     return Some(packet);
                 }
                 packet.pull_overlay_headers();
                 // SAFETY: By the contract we are in the poll of the source's NAPI, a softirq.
-                unsafe { deliver::carry(packet) };
+                unsafe {
+                    source.flush_noted();
+                    deliver::carry(packet);
+                }
                 None
             }
         }

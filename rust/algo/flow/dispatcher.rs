@@ -15,7 +15,7 @@
 //! long as it likes.
 
 use super::fenced::Fenced;
-use super::poll_pace::{PollPace, SINGLE_BATCH_PKTS};
+use super::poll_pace::{Pace, PollPace};
 use super::state::{Carrier, FlowState, Split};
 use super::table::FlowTable;
 use super::transitions::Transition;
@@ -427,11 +427,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// packets of the other lanes gather, and then come to the receiver at once. So the receiver's buffer bounds the batch.
     #[inline]
     pub(super) fn batch_pkts(&self, slot: u8, order: Order) -> u32 {
-        let others = self
-            .lanes
-            .usable(order.lanes)
-            .count_ones()
-            .saturating_sub(1);
+        let others = self.lanes.nr_carriers(order.lanes).saturating_sub(1);
         let burst_pkts = self.slot(slot).burst_pkts();
         u32::from(order.batch_pkts)
             .min(self.config.batch_pkts)
@@ -449,12 +445,10 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// ends in time.
     fn next_batch(&mut self, split: &mut Split, first: Fragment) {
         let order = self.host.orders().order(usize::from(split.slot));
-        let is_single = self.pace.is_single(self.counters) && order.helps;
-        let most_pkts = if is_single {
-            SINGLE_BATCH_PKTS
-        } else {
-            u32::MAX
-        };
+        let Pace {
+            is_single,
+            most_pkts,
+        } = self.pace.look(self.counters, order.helps);
         let batch_pkts = self.batch_pkts(split.slot, order).min(most_pkts);
         if is_single && !split.is_single {
             // Packets that the open batch may have in GRO stay before those that do not wait there.

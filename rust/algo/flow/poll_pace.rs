@@ -16,7 +16,13 @@ const MAX_LEVEL: u32 = 48;
 const COMPANION_LEVELS: u32 = 4;
 
 /// The most packets of a batch that this core carries because polls bring single packets. The next look is behind them.
-pub(super) const SINGLE_BATCH_PKTS: u32 = 4;
+const SINGLE_BATCH_PKTS: u32 = 4;
+
+/// The most packets of a lane's batch behind single packets. A burst may be over within it, and each packet that comes alone wakes the lane.
+const BURST_BATCH_PKTS: u32 = 32;
+
+/// The number of packets behind single ones for which lanes have such batches.
+const BURST_PKTS: u32 = 1_024;
 
 /// The polls and packets of a source since the last look. Memory of zeros is a source that has had none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +34,17 @@ pub(super) struct PollPace {
     seen_polls: u32,
     seen_pkts: u32,
     level: u32,
+    // Packets for which lanes have small batches.
+    burst_pkts: u32,
+}
+
+/// The result of a look at polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// True if packets have come one per poll for a while.
+    pub(super) is_single: bool,
+    /// The most packets of the next batch.
+    pub(super) most_pkts: u32,
 }
 
 impl PollPace {
@@ -47,9 +64,10 @@ impl PollPace {
         self.ordinary_pkts = self.ordinary_pkts.wrapping_add(pkts);
     }
 
-    /// Returns whether packets have come one per poll for a while. Called between two batches.
+    /// Looks at the packets and polls since the last look. Called between two batches. `has_time` says whether the core that dispatches may
+    /// carry packets.
     #[inline]
-    pub(super) fn is_single(&mut self, counters: &Counters) -> bool {
+    pub(super) fn look(&mut self, counters: &Counters, has_time: bool) -> Pace {
         let pkts = self.pkts(counters);
         let new_pkts = pkts.wrapping_sub(self.seen_pkts);
         let new_polls = self.polls.wrapping_sub(self.seen_polls);
@@ -58,9 +76,22 @@ impl PollPace {
         self.level = self
             .level
             .saturating_add(new_pkts - companions)
-            .min(MAX_LEVEL)
-            .saturating_sub(companions.saturating_mul(COMPANION_LEVELS));
-        self.level >= SINGLE_LEVEL
+            .saturating_sub(companions.saturating_mul(COMPANION_LEVELS))
+            .min(MAX_LEVEL);
+        self.burst_pkts = self.burst_pkts.saturating_sub(new_pkts);
+        let is_single = self.level >= SINGLE_LEVEL && has_time;
+        if is_single {
+            self.burst_pkts = BURST_PKTS;
+        }
+        let most_pkts = match self.burst_pkts {
+            _ if is_single => SINGLE_BATCH_PKTS,
+            0 => u32::MAX,
+            _ => BURST_BATCH_PKTS,
+        };
+        Pace {
+            is_single,
+            most_pkts,
+        }
     }
 
     /// Returns the number of packets that the source has had, but for those without a flow.

@@ -26,6 +26,10 @@ const ENOUGH_BATCHES: u32 = 2;
 // CAST: a small constant.
 pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
 
+/// With this many whole batches to do, a lane gets no more as long as the load controller says that the core that dispatches has time. Then
+/// packets wait for as long as these batches take, and not for as long as a full ring takes.
+const MOST_BATCHES: u32 = 2 * ENOUGH_BATCHES;
+
 /// The batches that each other lane has had before the own lane helps again. Its CPU has the work of dispatching, too, which is a third to
 /// half of a lane's work for the same packet.
 const OTHERS_BATCHES: u32 = 3;
@@ -140,10 +144,10 @@ impl<P: Packet> LaneEnd<P> {
         self.producer.unbuilt_items() > batch_pkts.saturating_mul(IN_TIME_BATCHES)
     }
 
-    /// Returns whether the lane has so much to do that the core that dispatches can carry a batch meanwhile.
-    fn has_enough(&mut self, batch_pkts: u32) -> bool {
+    /// Returns whether the lane has this many whole batches to do.
+    fn has_batches(&mut self, batches: u32, batch_pkts: u32) -> bool {
         // The end of a batch is an item, too.
-        self.producer.waiting_items() >= batch_pkts.saturating_add(1).saturating_mul(ENOUGH_BATCHES)
+        self.producer.waiting_items() >= batch_pkts.saturating_add(1).saturating_mul(batches)
     }
 
     /// Reserves places for the packets of a batch if the lane is to build them, and returns how many.
@@ -254,7 +258,12 @@ impl<P: Packet> LaneSet<P> {
         }
     }
 
-    /// Chooses a lane in turn and reserves room for a whole batch and its end.
+    /// Returns the number of cores that may carry batches, with lanes in `wanted`.
+    pub(crate) fn nr_carriers(&self, wanted: u16) -> u32 {
+        self.usable(wanted).count_ones() + u32::from(self.own.end().is_some())
+    }
+
+    /// Chooses a lane and reserves room for a whole batch and its end.
     pub(crate) fn reserve_batch(
         &mut self,
         batch_pkts: u32,
@@ -262,9 +271,38 @@ impl<P: Packet> LaneSet<P> {
         order: Order,
         ring_bytes: &RingBytes,
     ) -> Result<Reserved, NoRoom> {
-        let mut no_room = NoRoom::Rings;
         let usable = self.usable(order.lanes);
-        let helps = order.helps || self.is_own_lane_due(usable);
+        let has_own = self.own.end().is_some();
+        let is_own_due = has_own && self.since_own >= usable.count_ones() * OTHERS_BATCHES;
+        let enough_batches = match (order.helps, has_own) {
+            _ if is_own_due => Some(ENOUGH_BATCHES),
+            (true, true) => Some(MOST_BATCHES),
+            (true, false) => Some(ENOUGH_BATCHES),
+            (false, _) => None,
+        };
+        self.reserve_in_turn(usable, enough_batches, batch_pkts, builder, ring_bytes)
+            .or_else(|no_room| {
+                self.reserve_own(batch_pkts, builder, ring_bytes)
+                    .ok_or(no_room)
+            })
+            .or_else(|no_room| match enough_batches {
+                Some(_) if !order.helps => {
+                    self.reserve_in_turn(usable, None, batch_pkts, builder, ring_bytes)
+                }
+                Some(_) | None => Err(no_room),
+            })
+    }
+
+    /// Chooses one of the `usable` lanes in turn, and reserves room for a batch there. Passes over lanes with `enough_batches` to do.
+    fn reserve_in_turn(
+        &mut self,
+        usable: u32,
+        enough_batches: Option<u32>,
+        batch_pkts: u32,
+        builder: Builder,
+        ring_bytes: &RingBytes,
+    ) -> Result<Reserved, NoRoom> {
+        let mut no_room = NoRoom::Rings;
         let mut lane = self.last;
         for _ in 0..self.nr_lanes {
             lane += 1;
@@ -281,7 +319,7 @@ impl<P: Packet> LaneSet<P> {
                 no_room = NoRoom::Memory;
                 continue;
             }
-            if helps && end.has_enough(batch_pkts) {
+            if enough_batches.is_some_and(|enough| end.has_batches(enough, batch_pkts)) {
                 continue;
             }
             if end.producer.reserve(batch_pkts.saturating_add(1)) {
@@ -306,18 +344,7 @@ impl<P: Packet> LaneSet<P> {
                 });
             }
         }
-        match no_room {
-            NoRoom::Rings => self
-                .reserve_own(batch_pkts, builder, ring_bytes)
-                .ok_or(no_room),
-            NoRoom::Memory | NoRoom::Window | NoRoom::Single => Err(no_room),
-        }
-    }
-
-    /// Returns whether the own lane may help lanes that have enough to do, although no controller says so.
-    fn is_own_lane_due(&self, usable: u32) -> bool {
-        self.own.end().is_some()
-            && self.since_own >= usable.count_ones().saturating_mul(OTHERS_BATCHES)
+        Err(no_room)
     }
 
     /// Reserves room in the own lane, if there is one. Its poll takes turns with the poll that fills it, so not much waits there.

@@ -69,6 +69,8 @@ pub struct Source {
     lanes: [Option<VBox<Lane>>; MAX_LANES],
     // The lane of the CPU that the source's poll runs on. It is none of the lanes that operators see.
     own_lane: Option<VBox<Lane>>,
+    // True if a packet that came alone is in GRO, where others must not overtake it. Used in the source's context only.
+    has_in_gro: AtomicBool,
     // The device, for the note that its driver calls GRO.
     port: Option<NonNull<PortHead>>,
     // True once that note has been made.
@@ -363,6 +365,25 @@ impl Source {
         if let Some(port) = self.port {
             // SAFETY: By the contract of `new`.
             unsafe { port.as_ref() }.note_gro();
+        }
+    }
+
+    /// Notes that GRO gets a packet that came alone. In the source's context.
+    pub(crate) fn note_in_gro(&self) {
+        // ORDERING: Relaxed: used in the source's context only.
+        self.has_in_gro.store(true, Ordering::Relaxed);
+    }
+
+    /// Has GRO hand on the packets that were [noted](Self::note_in_gro).
+    ///
+    /// # Safety: called in the poll of the source's NAPI.
+    #[inline]
+    pub(crate) unsafe fn flush_noted(&self) {
+        // ORDERING: Relaxed, both: used in the source's context only.
+        if let (true, Some(napi)) = (self.has_in_gro.load(Ordering::Relaxed), self.napi) {
+            self.has_in_gro.store(false, Ordering::Relaxed);
+            // SAFETY: By the contract.
+            unsafe { napi.flush_gro() };
         }
     }
 

@@ -309,6 +309,9 @@ void mflow_receive_skb(struct sk_buff *skb)
 	void *outer_lane = this_cpu_read(mflow_cpu.lane);
 	struct sk_buff_head onward;
 
+	/* GRO would set it; a device further on drops a large packet without it. */
+	if (skb->ip_summed == CHECKSUM_PARTIAL)
+		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
 	__skb_queue_head_init(&onward);
 	this_cpu_write(mflow_cpu.onward, &onward);
 	this_cpu_write(mflow_cpu.depth, 0);

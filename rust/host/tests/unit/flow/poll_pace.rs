@@ -81,6 +81,22 @@ fn burst_finds_its_lanes() {
     world.finish();
 }
 
+/// A burst does not leave a large batch open, whose other packets would each wake its lane.
+#[test]
+fn burst_is_soon_over() {
+    let mut world = split(256, true);
+    carried(&mut world, &[(FLOW, 1)], POLLS);
+    for pkts in [16, 20, 30, 64] {
+        let before = world.count(Counter::LanePkts);
+        carried(&mut world, &[(FLOW, pkts)], 1);
+        carried(&mut world, &[(FLOW, 1)], POLLS);
+        let lanes = world.count(Counter::LanePkts) - before;
+        assert!(lanes <= 3 * 32, "{lanes} in lanes for a burst of {pkts}");
+    }
+    world.assert_in_order(FLOW);
+    world.finish();
+}
+
 /// A pair now and then, as of an interrupt that was late, makes no difference. A burst that ends within the batch of this core is in order,
 /// too, although the rest of it goes to lanes.
 #[test]
@@ -101,8 +117,7 @@ fn pairs_are_rare() {
     world.finish();
 }
 
-/// Where this core carries a batch for another reason, packets wait in GRO until the poll ends. Packets that do not wait there stay behind
-/// them.
+/// Packets of a batch that this core carries for another reason wait in GRO until the poll ends. Those that come alone stay behind them.
 #[test]
 fn packet_that_comes_alone_overtakes_none_in_gro() {
     const BATCH_PKTS: u32 = 16;
