@@ -26,9 +26,13 @@ const ENOUGH_BATCHES: u32 = 2;
 // CAST: a small constant.
 pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
 
+/// If all lanes have this many whole batches to do, the own lane gets the next one in its turn. A lane that has fewer keeps up: its CPU was
+/// away for a moment, or the batches came at once.
+const BEHIND_BATCHES: u32 = 2 * ENOUGH_BATCHES;
+
 /// With this many whole batches to do, a lane gets no more as long as the load controller says that the core that dispatches has time. Then
 /// packets wait for as long as these batches take, and not for as long as a full ring takes.
-const MOST_BATCHES: u32 = 2 * ENOUGH_BATCHES;
+const MOST_BATCHES: u32 = 2 * BEHIND_BATCHES;
 
 /// The batches that each other lane has had before the own lane helps again. Its CPU has the work of dispatching, too, which is a third to
 /// half of a lane's work for the same packet.
@@ -275,7 +279,7 @@ impl<P: Packet> LaneSet<P> {
         let has_own = self.own.end().is_some();
         let is_own_due = has_own && self.since_own >= usable.count_ones() * OTHERS_BATCHES;
         let enough_batches = match (order.helps, has_own) {
-            _ if is_own_due => Some(ENOUGH_BATCHES),
+            _ if is_own_due => Some(BEHIND_BATCHES),
             (true, true) => Some(MOST_BATCHES),
             (true, false) => Some(ENOUGH_BATCHES),
             (false, _) => None,
