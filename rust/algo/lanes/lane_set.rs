@@ -26,8 +26,8 @@ const ENOUGH_BATCHES: u32 = 2;
 // CAST: a small constant.
 pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
 
-/// If all lanes have this many whole batches to do, the own lane gets the next one in its turn. A lane that has fewer keeps up: its CPU was
-/// away for a moment, or the batches came at once.
+/// If each lane has this many whole batches to do for each of the lanes, the own lane gets the next one in its turn. Lanes that have fewer
+/// keep up: a CPU was away for a moment. The more lanes there are, the sooner the core that dispatches is the limit.
 const BEHIND_BATCHES: u32 = 2 * ENOUGH_BATCHES;
 
 /// With this many whole batches to do, a lane gets no more as long as the load controller says that the core that dispatches has time. Then
@@ -277,11 +277,14 @@ impl<P: Packet> LaneSet<P> {
     ) -> Result<Reserved, NoRoom> {
         let usable = self.usable(order.lanes);
         let has_own = self.own.end().is_some();
-        let is_own_due = has_own && self.since_own >= usable.count_ones() * OTHERS_BATCHES;
+        let nr_usable = usable.count_ones();
+        let is_own_due = has_own && self.since_own >= nr_usable * OTHERS_BATCHES;
+        let behind_batches = BEHIND_BATCHES * nr_usable;
         let enough_batches = match (order.helps, has_own) {
-            _ if is_own_due => Some(BEHIND_BATCHES),
+            (true, true) if is_own_due => Some(behind_batches.min(MOST_BATCHES)),
             (true, true) => Some(MOST_BATCHES),
             (true, false) => Some(ENOUGH_BATCHES),
+            (false, _) if is_own_due => Some(behind_batches),
             (false, _) => None,
         };
         self.reserve_in_turn(usable, enough_batches, batch_pkts, builder, ring_bytes)
