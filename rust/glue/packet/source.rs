@@ -374,7 +374,7 @@ impl Source {
         self.has_in_gro.store(true, Ordering::Relaxed);
     }
 
-    /// Has GRO hand on the packets that were [noted](Self::note_in_gro).
+    /// Flushes GRO if packets were [noted](Self::note_in_gro) there.
     ///
     /// # Safety: called in the poll of the source's NAPI.
     #[inline]
