@@ -21,8 +21,8 @@ const IN_TIME_BATCHES: u32 = 1;
 /// A lane with this many whole batches to do does not run dry while the core that dispatches carries one.
 const ENOUGH_BATCHES: u32 = 2;
 
-/// The number of the own lane of the core that dispatches, behind those of all others: that core polls it, too. What no other lane has
-/// room for is carried there as lanes carry it, joined and built by the lane, which costs a third of what it costs inline.
+/// The number of the own lane, behind the numbers of all others. The core that dispatches polls the own lane, too. So a batch that no other
+/// lane has room for is joined and built as on any lane, which costs that core much less than to carry the batch inline.
 // CAST: a small constant.
 pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
 
@@ -34,8 +34,7 @@ const BEHIND_BATCHES: u32 = 2 * ENOUGH_BATCHES;
 /// packets wait for as long as these batches take, and not for as long as a full ring takes.
 const MOST_BATCHES: u32 = 2 * BEHIND_BATCHES;
 
-/// The batches that each other lane has had before the own lane helps again. Its CPU has the work of dispatching, too, which is a third to
-/// half of a lane's work for the same packet.
+/// The batches that each other lane has had before the own lane helps again: its CPU has the work of dispatching, too.
 const OTHERS_BATCHES: u32 = 3;
 
 /// Lanes are behind while they have been late for more than this many batches more than they were in time for. A CPU that was
@@ -462,7 +461,8 @@ impl<P: Packet> LaneSet<P> {
         }
     }
 
-    /// Returns the lanes (bit mask, the own lane by its number) that have got items since the last call, lets them see all of these, and charges for them.
+    /// Returns the lanes (bit mask, the own lane by its number) that have got items since the last call, lets them see all of these, and
+    /// charges for them.
     #[inline]
     pub fn take_touched(&mut self, ring_bytes: &RingBytes) -> u32 {
         let touched = core::mem::take(&mut self.touched);

@@ -11,7 +11,8 @@
 //!
 //! [`sampler`] looks at CPUs and flows, and [`core_load`] says how busy a core is, and with whose work. [`controller`] goes through the
 //! flows, and refuses new ones. [`flow_plan`] decides how many lanes a flow has, and how large its batches are. `saturation` says when
-//! splitting gains nothing. `trial_backoff` keeps decisions from being made and unmade forever. Where flows are not split, but go from CPU to CPU, [`stage_plan`] decides instead.
+//! splitting gains nothing. `trial_backoff` keeps decisions from being made and unmade forever. Where flows are not split, but go from CPU
+//! to CPU, [`stage_plan`] decides instead.
 //!
 //! Loads are in thousandths of a core.
 

@@ -255,7 +255,7 @@ impl Source {
         }
         source.is_shared = matches!(takes, Takes::OfNumber(_) | Takes::OfAnyCpu);
         if let (true, Some(napi)) = (way::RUNS_TO_COMPLETION, takes.napi()) {
-            // SAFETY: By the contract.
+            // SAFETY: By the contract the NAPI is there. The source is nobody else's yet, so nothing is dispatched.
             unsafe { source.start_own_lane(napi, knobs)? };
         }
         Ok(source)
