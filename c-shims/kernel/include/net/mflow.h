@@ -283,6 +283,7 @@ struct mflow_route6 {
  * @reader_tick: the tick in which a reader was last looked at here
  * @reader_ticks: the number of ticks in which it was one of a split flow's
  * @lane_form:	the form that GRO gives to datagrams of @lane (%MFLOW_FORM_SINGLE, ...)
+ * @looks_up:	a look-up of a socket for @lane is under way, and its result will be remembered
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
@@ -298,6 +299,7 @@ struct mflow_cpu {
 	bool		run_ready;
 	u8		lane_form;
 	bool		lane_sums;
+	bool		looks_up;
 	u64		freed_pkts;
 	u32		reader_tick;
 	u32		reader_ticks;
@@ -357,23 +359,22 @@ void __mflow_route_note(const struct sk_buff *skb,
 			const struct net_device *dev);
 void __mflow_route6_use(struct sk_buff *skb);
 void __mflow_route6_note(const struct sk_buff *skb);
-struct sock *__mflow_receiver_use(const struct net *net, __be32 saddr,
-				  __be16 sport, __be32 daddr, __be16 dport,
-				  int dif, int sdif,
-				  const struct udp_table *table);
-void __mflow_receiver_note(struct sock *sk, const struct net *net,
-			   __be32 saddr, __be16 sport, __be32 daddr,
-			   __be16 dport, int dif, int sdif,
-			   const struct udp_table *table);
-struct sock *__mflow_receiver6_use(const struct net *net,
-				   const struct in6_addr *saddr, __be16 sport,
-				   const struct in6_addr *daddr, __be16 dport,
-				   int dif, int sdif,
-				   const struct udp_table *table);
-void __mflow_receiver6_note(struct sock *sk, const struct net *net,
-			    const struct in6_addr *saddr, __be16 sport,
-			    const struct in6_addr *daddr, __be16 dport,
-			    int dif, int sdif, const struct udp_table *table);
+struct sock *mflow_receiver_use(const struct net *net, __be32 saddr,
+				__be16 sport, __be32 daddr, __be16 dport,
+				int dif, int sdif,
+				const struct udp_table *table);
+void mflow_receiver_note(struct sock *sk, const struct net *net, __be32 saddr,
+			 __be16 sport, __be32 daddr, __be16 dport, int dif,
+			 int sdif, const struct udp_table *table);
+struct sock *mflow_receiver6_use(const struct net *net,
+				 const struct in6_addr *saddr, __be16 sport,
+				 const struct in6_addr *daddr, __be16 dport,
+				 int dif, int sdif,
+				 const struct udp_table *table);
+void mflow_receiver6_note(struct sock *sk, const struct net *net,
+			  const struct in6_addr *saddr, __be16 sport,
+			  const struct in6_addr *daddr, __be16 dport, int dif,
+			  int sdif, const struct udp_table *table);
 bool __mflow_drain(struct sock *sk);
 void __mflow_note_reader(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
@@ -415,13 +416,19 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 	return skb->mflow;
 }
 
-/* A packet without a tag is none of the module's business while its source rests. */
-static inline bool mflow_rests(const struct napi_struct *napi,
-			       const struct sk_buff *skb)
+/*
+ * The module has nothing to do with an untagged packet while its source rests. Without a source it has
+ * to know of the packets of opted-in devices alone.
+ */
+static inline bool mflow_passes_by(const struct napi_struct *napi,
+				   const struct sk_buff *skb)
 {
 	const struct mflow_source *source = READ_ONCE(napi->mflow_source);
 
-	return source && READ_ONCE(source->rests) && !mflow_tag_get(skb);
+	if (mflow_tag_get(skb))
+		return false;
+	return source ? READ_ONCE(source->rests) :
+			!READ_ONCE(skb->dev->mflow_port);
 }
 
 static inline void mflow_tag_clear(struct sk_buff *skb)
@@ -489,8 +496,8 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 	return 0;
 }
 
-static inline bool mflow_rests(const struct napi_struct *napi,
-			       const struct sk_buff *skb)
+static inline bool mflow_passes_by(const struct napi_struct *napi,
+				   const struct sk_buff *skb)
 {
 	return false;
 }
@@ -526,7 +533,7 @@ static inline bool mflow_is_tagged(const struct sk_buff *skb)
 static inline bool mflow_split_napi(struct napi_struct *napi,
 				    struct sk_buff *skb)
 {
-	return mflow_is_on() && !mflow_rests(napi, skb) &&
+	return mflow_is_on() && !mflow_passes_by(napi, skb) &&
 	       __mflow_split_napi(napi, skb);
 }
 
@@ -669,51 +676,15 @@ static inline void mflow_list_arrives(const struct sock *sk,
 		__mflow_list_arrives(sk, skb);
 }
 
-/* Before a look-up: the socket that the datagram before it has found in the lane's poll, or NULL. */
-static inline struct sock *mflow_receiver_use(const struct net *net,
-					      __be32 saddr, __be16 sport,
-					      __be32 daddr, __be16 dport,
-					      int dif, int sdif,
-					      const struct udp_table *table)
+/* True if a lane begins to look up a socket: it may remember one, and remembers the one it finds. */
+static inline bool mflow_remembers_receiver(void)
 {
-	return mflow_is_lane() ? __mflow_receiver_use(net, saddr, sport, daddr,
-						      dport, dif, sdif, table) :
-				 NULL;
+	return mflow_is_lane() && !this_cpu_read(mflow_cpu.looks_up);
 }
 
-/* Behind a look-up. */
-static inline void mflow_receiver_note(struct sock *sk, const struct net *net,
-				       __be32 saddr, __be16 sport,
-				       __be32 daddr, __be16 dport, int dif,
-				       int sdif, const struct udp_table *table)
+static inline void mflow_receiver_looks_up(bool looks_up)
 {
-	if (mflow_is_lane())
-		__mflow_receiver_note(sk, net, saddr, sport, daddr, dport, dif,
-				      sdif, table);
-}
-
-static inline struct sock *mflow_receiver6_use(const struct net *net,
-					       const struct in6_addr *saddr,
-					       __be16 sport,
-					       const struct in6_addr *daddr,
-					       __be16 dport, int dif, int sdif,
-					       const struct udp_table *table)
-{
-	return mflow_is_lane() ? __mflow_receiver6_use(net, saddr, sport, daddr,
-						       dport, dif, sdif, table) :
-				 NULL;
-}
-
-static inline void mflow_receiver6_note(struct sock *sk, const struct net *net,
-					const struct in6_addr *saddr,
-					__be16 sport,
-					const struct in6_addr *daddr,
-					__be16 dport, int dif, int sdif,
-					const struct udp_table *table)
-{
-	if (mflow_is_lane())
-		__mflow_receiver6_note(sk, net, saddr, sport, daddr, dport, dif,
-				       sdif, table);
+	this_cpu_write(mflow_cpu.looks_up, looks_up);
 }
 
 static inline bool mflow_is_probe(const struct sk_buff *skb)

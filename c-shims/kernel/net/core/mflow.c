@@ -481,10 +481,10 @@ static bool mflow_may_keep_receiver(const struct sock *sk, const struct net *net
 	       !static_branch_unlikely(&bpf_sk_lookup_enabled);
 }
 
-struct sock *__mflow_receiver_use(const struct net *net, __be32 saddr,
-				  __be16 sport, __be32 daddr, __be16 dport,
-				  int dif, int sdif,
-				  const struct udp_table *table)
+struct sock *mflow_receiver_use(const struct net *net, __be32 saddr,
+				__be16 sport, __be32 daddr, __be16 dport,
+				int dif, int sdif,
+				const struct udp_table *table)
 {
 	const struct mflow_receivers *receivers = this_cpu_ptr(&mflow_receivers);
 	const struct mflow_receiver *last =
@@ -498,10 +498,9 @@ struct sock *__mflow_receiver_use(const struct net *net, __be32 saddr,
 		       NULL;
 }
 
-void __mflow_receiver_note(struct sock *sk, const struct net *net,
-			   __be32 saddr, __be16 sport, __be32 daddr,
-			   __be16 dport, int dif, int sdif,
-			   const struct udp_table *table)
+void mflow_receiver_note(struct sock *sk, const struct net *net, __be32 saddr,
+			 __be16 sport, __be32 daddr, __be16 dport, int dif,
+			 int sdif, const struct udp_table *table)
 {
 	struct mflow_receivers *receivers = this_cpu_ptr(&mflow_receivers);
 
@@ -522,11 +521,11 @@ void __mflow_receiver_note(struct sock *sk, const struct net *net,
 }
 
 #if IS_ENABLED(CONFIG_IPV6)
-struct sock *__mflow_receiver6_use(const struct net *net,
-				   const struct in6_addr *saddr, __be16 sport,
-				   const struct in6_addr *daddr, __be16 dport,
-				   int dif, int sdif,
-				   const struct udp_table *table)
+struct sock *mflow_receiver6_use(const struct net *net,
+				 const struct in6_addr *saddr, __be16 sport,
+				 const struct in6_addr *daddr, __be16 dport,
+				 int dif, int sdif,
+				 const struct udp_table *table)
 {
 	const struct mflow_receivers *receivers = this_cpu_ptr(&mflow_receivers);
 	const struct mflow_receiver6 *last =
@@ -540,10 +539,10 @@ struct sock *__mflow_receiver6_use(const struct net *net,
 		       NULL;
 }
 
-void __mflow_receiver6_note(struct sock *sk, const struct net *net,
-			    const struct in6_addr *saddr, __be16 sport,
-			    const struct in6_addr *daddr, __be16 dport,
-			    int dif, int sdif, const struct udp_table *table)
+void mflow_receiver6_note(struct sock *sk, const struct net *net,
+			  const struct in6_addr *saddr, __be16 sport,
+			  const struct in6_addr *daddr, __be16 dport, int dif,
+			  int sdif, const struct udp_table *table)
 {
 	struct mflow_receivers *receivers = this_cpu_ptr(&mflow_receivers);
 
