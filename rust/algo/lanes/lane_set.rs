@@ -26,8 +26,9 @@ const ENOUGH_BATCHES: u32 = 2;
 // CAST: a small constant.
 pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
 
-/// If each lane has this many whole batches to do for each of the lanes, the own lane gets the next one in its turn. Lanes that have fewer
-/// keep up: a CPU was away for a moment. The more lanes there are, the sooner the core that dispatches is the limit.
+/// The own lane gets the next batch in its turn once each lane has this many whole batches to do, times the square of the number of
+/// lanes. Lanes that have fewer keep up: a CPU was away for a moment. The more lanes there are, the sooner the core that dispatches is
+/// the limit.
 const BEHIND_BATCHES: u32 = 2 * ENOUGH_BATCHES;
 
 /// With this many whole batches to do, a lane gets no more as long as the load controller says that the core that dispatches has time. Then
@@ -278,7 +279,7 @@ impl<P: Packet> LaneSet<P> {
         let has_own = self.own.end().is_some();
         let nr_usable = usable.count_ones();
         let is_own_due = has_own && self.since_own >= nr_usable * OTHERS_BATCHES;
-        let behind_batches = BEHIND_BATCHES * nr_usable;
+        let behind_batches = BEHIND_BATCHES * nr_usable * nr_usable;
         let enough_batches = match (order.helps, has_own) {
             (true, true) if is_own_due => Some(behind_batches.min(MOST_BATCHES)),
             (true, true) => Some(MOST_BATCHES),

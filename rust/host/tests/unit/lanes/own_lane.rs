@@ -46,9 +46,9 @@ fn batch_is_for_others_as_long_as_they_have_time() {
 fn one_batch_in_a_few_is_for_the_own_lane() {
     for nr_lanes in 1..=3 {
         let mut world = split(nr_lanes);
-        // Each lane gets that many batches for each of the lanes.
-        let behind = 4 * nr_lanes as u32 * nr_lanes as u32;
-        world.receive(FLOW, behind * BATCH_PKTS);
+        // Each lane gets that many batches.
+        let behind = 4 * (nr_lanes as u32).pow(2);
+        world.receive(FLOW, behind * nr_lanes as u32 * BATCH_PKTS);
         let before = world.count(Counter::InlinePkts);
         world.receive(FLOW, 40 * BATCH_PKTS);
         // Its packets count as those of the core that dispatches.
