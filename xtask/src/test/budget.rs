@@ -53,7 +53,7 @@ row("hike", 110, 115, "the drawn cases in one guest, 20,000 random frames at eac
 row("vm", 400, 410, "about 100 cases, and a million runs of frames through the kernel's GRO, in two guests"),
 row("vm-debug", 240, 250, "about 20 cases, in two guests"),
 row("mlx5", 290, 300, "about 70 cases, and 20 seconds of fuzzing"),
-row("hosts", 200, 210, "what hosts have beside the module, each with `enabled` 0 and 1, on one kernel"),
+row("hosts", 230, 240, "what hosts have beside the module, each with `enabled` 0 and 1, on one kernel"),
 row("chaos", 390, 410, "120 steps in 12 sequences, on three kernels, two ways into the stack"),
 row("stock", 280, 290, "the package, a short list of cases in two guests, and a case on each other kernel"),
 ];

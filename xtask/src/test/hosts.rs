@@ -275,7 +275,7 @@ fn has_docker(ctx: &Ctx) -> bool {
 }
 
 /// The part of each group of cases that the default run draws; tidy holds the layer's README against this.
-pub(super) const OF_GROUP: draw::Part = draw::Part::Third;
+pub(super) const OF_GROUP: draw::Part = draw::Part::Quarter;
 
 /// The part of the cases in which rules come during a split, of all groups; tidy looks at this likewise. They take twice as long
 /// as others.

@@ -388,7 +388,7 @@ pub(in crate::test) const OF_CHECKED: Part = Part::Fifth;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::test) enum Part {
     One,
-    Third,
+    Quarter,
     Fifth,
 }
 
@@ -397,7 +397,7 @@ impl Part {
     fn one_in(self) -> Option<usize> {
         match self {
             Self::One => None,
-            Self::Third => Some(3),
+            Self::Quarter => Some(4),
             Self::Fifth => Some(5),
         }
     }
@@ -407,7 +407,7 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::One => "one",
-            Self::Third => "a third",
+            Self::Quarter => "a quarter",
             Self::Fifth => "a fifth",
         })
     }
