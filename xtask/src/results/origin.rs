@@ -13,6 +13,8 @@ use crate::{paths, tools};
 
 /// The end of a commit's name where files have been changed since.
 const CHANGED: &str = "-dirty";
+/// The words before the emulator's version in a machine's name.
+const EMULATOR: &str = ", QEMU ";
 
 /// The time, the place and the way of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,7 +57,17 @@ impl Origin {
             .find_map(|line| line.strip_prefix("model name"));
         let model = model.map_or("unknown", |name| name.trim_start_matches(['\t', ':', ' ']));
         self.kernel = Some(release.to_owned());
-        self.machine = Some(format!("{model}, {} CPUs, QEMU {qemu}", tools::cores()));
+        self.machine = Some(format!("{model}, {} CPUs{EMULATOR}{qemu}", tools::cores()));
+    }
+
+    /// Returns the machine without the emulator. The model of the ConnectX needs a newer emulator than the distribution's.
+    pub(super) fn host(&self) -> Option<&str> {
+        let machine = self.machine.as_deref()?;
+        Some(
+            machine
+                .split_once(EMULATOR)
+                .map_or(machine, |(host, _)| host),
+        )
     }
 
     /// Fails unless the commit is one that others can have, too.

@@ -298,10 +298,14 @@ fn together<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec
 fn commits(rows: &[Row]) -> String {
     let commits: BTreeSet<_> = rows.iter().map(commit).collect();
     let origins: BTreeSet<_> = rows.iter().filter_map(|row| row.origin.as_ref()).collect();
-    let machines: BTreeSet<_> = origins.iter().map(|origin| &origin.machine).collect();
+    let machines: BTreeSet<_> = origins.iter().map(|origin| origin.host()).collect();
     let is_one_machine = machines.len() == 1 && !machines.contains(&None);
     let [first, last] = [origins.first(), origins.last()].map(|of| of.map_or("", |of| &of.date));
-    let dates = format!("measured from {first} to {last}");
+    let dates = if first == last {
+        format!("measured on {first}")
+    } else {
+        format!("measured from {first} to {last}")
+    };
     match (commits.len(), is_one_machine) {
         (1, true) => format!("All figures are of one commit and one machine, {dates}."),
         (1, false) => format!("All figures are of one commit, but not of one machine, {dates}."),
@@ -485,11 +489,11 @@ mod tests {
         assert!(commits(&rows).starts_with("**Not of one commit:** the figures are of 2 commits"));
         rows.pop();
         assert!(commits(&rows).contains("but not of one machine"));
-        for row in &mut rows {
-            let machine = Some("a machine".to_owned());
+        for (row, emulator) in rows.iter_mut().zip(1..) {
+            let machine = Some(format!("a machine, QEMU {emulator}"));
             row.origin.as_mut().expect("an origin").machine = machine;
         }
         assert!(commits(&rows).contains("of one commit and one machine"));
-        assert!(origins(&rows).contains("| a machine | - | 2 |"));
+        assert!(origins(&rows).contains("| a machine, QEMU 1 | - | 1 |"));
     }
 }

@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn one_family_and_a_part_of_each_group_are_drawn_and_all_at_times() {
-        let all = "kube/a kube/a/v6 kube/b/v4 kube/b/v6 kube/c ufw/v4 ufw/v6 flannel \
+        let all = "kube/a kube/a/v6 kube/b/v4 kube/b/v6 kube/c kube/d ufw/v4 ufw/v6 flannel \
                    kube/during kube/during/v6 ufw/a/during/v4 ufw/during mesh/during tproxy/during";
         let all: BTreeSet<String> = all.split(' ').map(str::to_owned).collect();
         let mut ever = BTreeSet::new();
