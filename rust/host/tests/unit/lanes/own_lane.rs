@@ -41,6 +41,21 @@ fn batch_is_for_others_as_long_as_they_have_time() {
     world.finish();
 }
 
+/// A backlog of less than four batches, times the square of the number of lanes, only means that a CPU was away.
+#[test]
+fn own_lane_waits_until_the_others_are_behind() {
+    for nr_lanes in 1..=3 {
+        let mut world = split(nr_lanes);
+        let behind = 4 * (nr_lanes as u32).pow(2) * nr_lanes as u32;
+        let own: Vec<bool> = (0..=behind).map(|_| is_own(&mut world)).collect();
+        let first = own.iter().position(|own| *own).map(|batch| batch as u32);
+        assert_eq!(first, Some(behind), "beside {nr_lanes} lanes");
+        world.settle();
+        world.assert_in_order(FLOW);
+        world.finish();
+    }
+}
+
 /// Lanes that are behind are helped, but the core that dispatches has that work, too.
 #[test]
 fn one_batch_in_a_few_is_for_the_own_lane() {
