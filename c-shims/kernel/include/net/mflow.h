@@ -283,8 +283,8 @@ struct mflow_route6 {
  * @reader_tick: the tick in which a reader was last looked at here
  * @reader_ticks: the number of ticks in which it was one of a split flow's
  * @lane_form:	the form that GRO gives to datagrams of @lane (%MFLOW_FORM_SINGLE, ...)
- * @looks_up:	a look-up of a socket for @lane is under way, and its result will be remembered
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
+ * @looks_up:	the look-up of a socket that @lane will remember is under way
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
  */
@@ -417,8 +417,8 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 }
 
 /*
- * The module has nothing to do with an untagged packet while its source rests. Without a source it has
- * to know of the packets of opted-in devices alone.
+ * True: the module has nothing to do with @skb. The packet has no tag, and either @napi's source rests, or @napi has
+ * no source and the packet's device is not opted in.
  */
 static inline bool mflow_passes_by(const struct napi_struct *napi,
 				   const struct sk_buff *skb)
@@ -676,13 +676,13 @@ static inline void mflow_list_arrives(const struct sock *sk,
 		__mflow_list_arrives(sk, skb);
 }
 
-/* True if a lane begins to look up a socket: it may remember one, and remembers the one it finds. */
+/* Before a look-up. True: a lane looks up a socket, and goes the way that remembers sockets. */
 static inline bool mflow_remembers_receiver(void)
 {
 	return mflow_is_lane() && !this_cpu_read(mflow_cpu.looks_up);
 }
 
-static inline void mflow_receiver_looks_up(bool looks_up)
+static inline void mflow_set_looks_up(bool looks_up)
 {
 	this_cpu_write(mflow_cpu.looks_up, looks_up);
 }
