@@ -167,21 +167,18 @@ fn single_packets(rig: &Rig) -> Result<Outcome> {
     };
     let mut plan = rig.datagrams();
     plan.load.frames_per_s = Some(f64::from(SINGLE_PPS));
-    let carried = || {
-        let stats = Stats::read()?;
-        Ok::<_, anyhow::Error>([stats.get("inline_pkts")?, stats.get("lane_pkts")?])
-    };
     rig.unnoticed(&plan, &knobs, |live| {
         live.wait_for(
             "the NIC's core carries nearly all of the flow",
             LIMIT,
             || {
-                let before = carried()?;
+                let before = Stats::read()?;
                 thread::sleep(WINDOW);
-                let now = carried()?;
-                let [here, lanes] = [now[0] - before[0], now[1] - before[1]];
+                let now = Stats::read()?;
+                let of_nic = now.get("inline_pkts")? - before.get("inline_pkts")?;
+                let of_lanes = now.get("lane_pkts")? - before.get("lane_pkts")?;
                 // A CPU that was away finds several packets in one poll.
-                Ok(lanes * 10 < here)
+                Ok(of_lanes * 10 < of_nic)
             },
         )?;
         mflow::write("load_threshold_pct", "0")?;
