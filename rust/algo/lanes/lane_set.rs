@@ -26,13 +26,13 @@ const ENOUGH_BATCHES: u32 = 2;
 // CAST: a small constant.
 pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
 
-/// The own lane gets the next batch in its turn once each lane has this many whole batches to do, times the square of the number of
-/// lanes. Lanes that have fewer keep up: a CPU was away for a moment. The more lanes there are, the sooner the core that dispatches is
-/// the limit.
+/// Without a load controller, the own lane gets the next batch in its turn once each lane has this many whole batches to do, times the
+/// square of the number of lanes. Lanes that have fewer keep up: a CPU was away for a moment. The more lanes there are, the sooner the
+/// core that dispatches is the limit. From three lanes on, whole batches of 256 packets fill the rings before.
 const BEHIND_BATCHES: u32 = 2 * ENOUGH_BATCHES;
 
-/// With this many whole batches to do, a lane gets no more as long as the load controller says that the core that dispatches has time. Then
-/// packets wait for as long as these batches take, and not for as long as a full ring takes.
+/// With a load controller, a lane that has this many whole batches to do gets no more; the own lane does. So packets wait for as long as
+/// these batches take, and not for as long as a full ring takes.
 const MOST_BATCHES: u32 = 2 * BEHIND_BATCHES;
 
 /// The batches that each other lane has had before the own lane helps again: its CPU has the work of dispatching, too.

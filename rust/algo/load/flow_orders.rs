@@ -20,7 +20,7 @@ pub struct Order {
     pub lanes: u16,
     /// Packets in a batch; if the knob says less, that holds.
     pub batch_pkts: u16,
-    /// A batch for which all of these lanes are late is carried by the core that dispatches: it has time.
+    /// The core that dispatches carries a batch if all of these lanes have enough to do.
     pub helps: bool,
     /// The flow is to go back to the ordinary path.
     pub stops: bool,
