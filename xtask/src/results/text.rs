@@ -489,12 +489,19 @@ mod tests {
         assert!(commits(&rows).starts_with("**Not of one commit:** the figures are of 2 commits"));
         rows.pop();
         assert!(commits(&rows).contains("but not of one machine"));
+        let measure = |row: &mut Row, day: u32, machine: &str| {
+            let origin = row.origin.as_mut().expect("an origin");
+            origin.date = format!("2026-11-{day}");
+            origin.machine = Some(machine.to_owned());
+        };
         for (row, emulator) in rows.iter_mut().zip(1..) {
-            let machine = Some(format!("a machine, QEMU {emulator}"));
-            row.origin.as_mut().expect("an origin").machine = machine;
+            measure(row, 28, &format!("a machine, QEMU {emulator}"));
         }
-        let said = "All figures are of one commit and one machine, measured on ";
-        assert!(commits(&rows).starts_with(said), "{}", commits(&rows));
+        let said = "All figures are of one commit and one machine, measured on 2026-11-28.";
+        assert_eq!(commits(&rows), said);
         assert!(origins(&rows).contains("| a machine, QEMU 1 | - | 1 |"));
+        measure(&mut rows[0], 29, "another machine, QEMU 1");
+        let said = "All figures are of one commit, but not of one machine, measured from 2026-11-28 to 2026-11-29.";
+        assert_eq!(commits(&rows), said);
     }
 }
