@@ -6,7 +6,7 @@
 
 struct net_device;
 
-/* patched/mflow_hooked.c or stock/mflow_port.c; under rtnl. */
+/* patched/mflow_hook_fields.c or stock/mflow_port.c; under rtnl. */
 bool mflow_device_has_port(const struct net_device *dev);
 void mflow_device_features_changed(struct net_device *dev);
 
@@ -17,7 +17,7 @@ void mflow_worker_exit(void);
 /* mflow_load.c */
 void mflow_restage_cancel(void);
 
-/* mflow_place.c */
+/* mflow_placement.c */
 void mflow_placing_stop(void);
 
 #endif /* _MFLOW_SHIM_H */

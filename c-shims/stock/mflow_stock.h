@@ -75,7 +75,7 @@ void mflow_device_end_redirect(struct net_device *dev);
 /* mflow_ingress.c: the hook that takes them. */
 void mflow_verify_as_gro(struct sk_buff *skb);
 
-/* mflow_hold.c: the order of the ordinary path around tags. */
+/* mflow_probe_hold.c: the order of the ordinary path around tags. */
 bool mflow_hold_back(struct sk_buff *skb);
 bool mflow_hold_back_on(unsigned int cpu, struct sk_buff *skb);
 bool mflow_hold_is_clear(void);
@@ -172,7 +172,7 @@ int mflow_receive_behind_hook(struct sk_buff *skb);
 void mflow_worker_settle(struct mflow_worker *worker);
 bool mflow_worker_has_settled(struct mflow_worker *worker);
 
-/* mflow_follow.c: where a worker has moved */
+/* mflow_cpu_change.c: where a worker has moved */
 bool mflow_worker_follows(struct mflow_worker *worker);
 int mflow_follow_init(void);
 void mflow_follow_exit(void);

@@ -18,7 +18,7 @@ enum mflow_end {
 	MFLOW_END_ORDERED,	/* The same, and what unpacks it needs order. */
 };
 
-/* mflow_ends.c */
+/* mflow_endpoint.c */
 enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 family);
 
 /* mflow_path.c: what devices say about the way. */

@@ -4,7 +4,7 @@
 //!
 //! A flow is split once it is fast, and only after a probe of it has reached a merge point on this host. The split begins behind
 //! a *fence*: the last packet on the ordinary path is a micro-flow of its own, which is complete when it arrives. So no split
-//! packet overtakes a packet that was under way. Each inner flow of an outer one has a fence (`fenced.rs`). To stop, this core
+//! packet overtakes a packet that was under way. Each inner flow of an outer one has a fence (`fenced_flows.rs`). To stop, this core
 //! carries the flow's packets itself (*inline*), as the last micro-flow, until all others have been delivered. The untagged
 //! packets that follow are behind all of these. `state.rs` has a picture of this, and `lifecycle.rs` has the starts and stops.
 //! This file has the way of most packets, and the choice of batches.
@@ -14,7 +14,7 @@
 //! An open batch holds no packet up (its own are delivered as they come), so a flow may pause in the middle of one for as
 //! long as it likes.
 
-use super::fenced::Fenced;
+use super::fenced_flows::Fenced;
 use super::poll_pace::{Pace, PollPace};
 use super::state::{Carrier, FlowState, Split};
 use super::table::FlowTable;

@@ -3,7 +3,7 @@
 //! The start and the end of splitting a flow: the events of `transitions.rs`, and the only place where the state of a flow changes.
 
 use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
-use super::fenced::Fenced;
+use super::fenced_flows::Fenced;
 use super::state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
 use super::table::{Flow, Window};
 use super::transitions::{Event, Transition, TRANSITIONS};

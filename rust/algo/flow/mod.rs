@@ -6,7 +6,7 @@
 //! when no lane is needed. [`work_counts`] says how much each core has carried, and `news` tells people.
 
 pub mod dispatcher;
-mod fenced;
+mod fenced_flows;
 mod lifecycle;
 mod news;
 mod poll_pace;

@@ -6,7 +6,7 @@ use super::source::Source;
 use crate::algo::source::search_backoff::SearchBackoff;
 use crate::glue::ffi;
 use crate::glue::runtime::{self, MAX_CPUS};
-use crate::glue::stack::heads::{BeginsWithPortHead, PortHead};
+use crate::glue::stack::hook_heads::{BeginsWithPortHead, PortHead};
 use crate::glue::stack::skb::SkBuff;
 use crate::glue::stack::way;
 use core::mem::offset_of;

@@ -23,7 +23,7 @@ use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use crate::glue::locks::SoftirqsOff;
 use crate::glue::stack::device::{self, Napi};
-use crate::glue::stack::heads::{BeginsWithHead, PortHead, SourceHead};
+use crate::glue::stack::hook_heads::{BeginsWithHead, PortHead, SourceHead};
 use crate::glue::stack::request::Request;
 use crate::glue::stack::skb::SkBuff;
 use crate::glue::stack::{deliver, way};

@@ -2,7 +2,7 @@
 
 //! Network devices and their NAPIs, and what ties them to us.
 
-use super::heads::BeginsWithPortHead;
+use super::hook_heads::BeginsWithPortHead;
 use super::{ffi, way};
 use crate::algo::knobs::device_command::{DeviceName, DEVICE_NAME_SIZE};
 use crate::glue::ffi::check_export;

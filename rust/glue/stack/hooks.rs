@@ -3,7 +3,7 @@
 //! The calls from the stack: each hook becomes a call of [`Handlers`], compiled into the hook.
 
 use super::device::Napi;
-use super::heads::{BeginsWithHead, BeginsWithPortHead};
+use super::hook_heads::{BeginsWithHead, BeginsWithPortHead};
 use super::request::Request;
 use super::skb::{BorrowedSkb, SkBuff};
 use super::socket::Socket;

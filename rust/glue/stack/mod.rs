@@ -11,8 +11,8 @@
 //! [`socket::Socket`] cross the boundary. The modules stand in the order of their imports.
 
 pub mod ffi;
-pub mod heads;
-pub mod one_way;
+pub mod hook_heads;
+pub mod optional_calls;
 
 // The only one of which there are two, one for each way into the stack.
 #[cfg_attr(mflow_stock, path = "way_stock.rs")]

@@ -6,7 +6,7 @@
 //! Tag and links have fields of `struct sk_buff`, which bindgen knows.
 
 use super::ffi::{mflow_worker, sk_buff, sock};
-use super::one_way::{NapiNumbers, ProbeNotes, Redirection};
+use super::optional_calls::{NapiNumbers, ProbeNotes, Redirection};
 use crate::algo::headers::hint::HINT_BYTES;
 use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;

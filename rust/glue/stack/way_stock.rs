@@ -6,8 +6,8 @@
 //! fields that are read for each packet, and has functions that read the others.
 
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
-use super::heads::BeginsWithHead;
-use super::one_way::{NapiNumbers, ProbeNotes, Redirection};
+use super::hook_heads::BeginsWithHead;
+use super::optional_calls::{NapiNumbers, ProbeNotes, Redirection};
 use crate::algo::headers::hint::HINT_BYTES;
 use crate::algo::knobs::{Build, Knobs, Mode, Scaling};
 use crate::algo::tag::Tag;
