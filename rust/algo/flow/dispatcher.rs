@@ -16,12 +16,14 @@
 
 use super::fenced_flows::Fenced;
 use super::poll_pace::{Pace, PollPace};
+pub use super::run::RunPlace;
+use super::run::{Run, Runs};
 use super::state::{Carrier, FlowState, Split};
 use super::table::FlowTable;
 use super::transitions::Transition;
 use super::work_counts::WorkCounts;
 use crate::algo::counters::{Counter, Counters};
-use crate::algo::headers::flow_key::FlowKey;
+use crate::algo::headers::flow_key::{FlowKey, Ipv4Flow};
 use crate::algo::headers::overlay::Fragment;
 use crate::algo::knobs::Build;
 use crate::algo::lanes::lane_set::{Builder, LaneSet, NoRoom, Reserved, OWN_LANE};
@@ -96,9 +98,11 @@ pub struct Config {
 }
 
 /// Packets of one flow that their driver has not built, each of which was one on the wire.
-pub struct Unbuilt<I, F> {
-    /// The flow.
-    pub key: FlowKey,
+pub struct Unbuilt<K, I, F> {
+    /// The flow, if it is one of IPv4. The packets of others are in no run.
+    pub flow: Option<Ipv4Flow>,
+    /// The function that returns the flow's key, if it has one. It is called only outside of a run (`run.rs`).
+    pub key: K,
     /// The function that returns the inner flow of these packets, as [`Packet::inner_flow`] would. It is called only while the
     /// flow begins to be split.
     pub inner_flow: I,
@@ -135,6 +139,7 @@ pub struct Dispatcher<P: Packet> {
     // Of this source's flows, by their slots.
     work_counts: [WorkCounts; NR_SLOTS],
     fenced: [Fenced; NR_SLOTS],
+    runs: Runs,
     rest: Rest,
     pace: PollPace,
 }
@@ -149,6 +154,7 @@ impl<P: Packet> Dispatcher<P> {
             settled: false,
             work_counts: [WorkCounts::NONE; NR_SLOTS],
             fenced: [Fenced::NONE; NR_SLOTS],
+            runs: Runs::new(),
             rest: Rest::default(),
             pace: PollPace::default(),
         }
@@ -179,6 +185,7 @@ impl<P: Packet> Dispatcher<P> {
         key: FlowKey,
         packet: P,
     ) -> Dispatched<P> {
+        self.end_run_of(counters, key);
         let now_ms = host.now_ms();
         let wire_pkts = packet.wire_pkts();
         let Some(flow) = self.table.find(key, now_ms) else {
@@ -211,6 +218,7 @@ impl<P: Packet> Dispatcher<P> {
             wire_pkts,
             rest: &mut self.rest,
             pace: &mut self.pace,
+            running_pkts: self.runs.taken_pkts(),
         };
         if let Some(window) = ended_window {
             step.on_window_end(flow, window, &packet);
@@ -233,16 +241,62 @@ impl<P: Packet> Dispatcher<P> {
         counters: &Counters,
         now_ms: u32,
         stopping: bool,
-        unbuilt: Unbuilt<impl FnOnce() -> u64, impl FnOnce() -> Fragment>,
+        unbuilt: Unbuilt<
+            impl FnOnce() -> Option<FlowKey>,
+            impl FnOnce() -> u64,
+            impl FnOnce() -> Fragment,
+        >,
     ) -> &[P::Request] {
-        let Some(flow) = self.table.get(unbuilt.key) else {
+        if let (Some(flow), 1, false) = (unbuilt.flow, unbuilt.most, stopping) {
+            if let Some(run) = self.run_of(flow, now_ms) {
+                return self.take_of_run(run, unbuilt.bytes);
+            }
+        }
+        self.take_first_requests(counters, now_ms, stopping, unbuilt)
+    }
+
+    /// Returns the run to which a packet of a flow belongs that its driver has not built and that comes now, if it belongs to any.
+    #[inline(always)]
+    pub fn run_of(&self, flow: Ipv4Flow, now_ms: u32) -> Option<RunPlace> {
+        self.runs.of(flow, now_ms)
+    }
+
+    /// Takes a packet of a run, as [`take_requests`](Self::take_requests) does. The run was returned by [`run_of`](Self::run_of) just
+    /// before.
+    #[inline(always)]
+    pub fn take_of_run(&mut self, run: RunPlace, bytes: u32) -> &[P::Request] {
+        let run = self.runs.at(run);
+        let places = self.lanes.take_requests(run.lane, run.tag, 1, bytes);
+        // CAST: 1 at most. The run has room, so there is a place.
+        run.left_pkts -= places.len() as u32;
+        places
+    }
+
+    /// Takes packets that belong to no run, and begins one.
+    #[inline(never)]
+    fn take_first_requests(
+        &mut self,
+        counters: &Counters,
+        now_ms: u32,
+        stopping: bool,
+        unbuilt: Unbuilt<
+            impl FnOnce() -> Option<FlowKey>,
+            impl FnOnce() -> u64,
+            impl FnOnce() -> Fragment,
+        >,
+    ) -> &[P::Request] {
+        let Some(key) = (unbuilt.key)() else {
+            return &[];
+        };
+        self.end_run_of(counters, key);
+        let Some(flow) = self.table.get(key) else {
             return &[];
         };
         if stopping || flow.has_window_ended(now_ms) {
             return &[];
         }
-        let split = match &mut flow.state {
-            FlowState::Split(split) => split,
+        let (split, is_begun) = match &mut flow.state {
+            FlowState::Split(split) => (split, true),
             FlowState::Starting(split) => {
                 // PANIC: the remainder is below the length.
                 let fenced = &mut self.fenced[usize::from(split.slot) % NR_SLOTS];
@@ -250,7 +304,7 @@ impl<P: Packet> Dispatcher<P> {
                 if fenced.lacks(unbuilt.inner_flow) {
                     return &[];
                 }
-                split
+                (split, false)
             }
             _ => return &[],
         };
@@ -258,9 +312,8 @@ impl<P: Packet> Dispatcher<P> {
         let Some((lane, room)) = split.take_request_room(unbuilt.most) else {
             return &[];
         };
-        let places = self
-            .lanes
-            .take_requests(lane, split.tag(), room, unbuilt.bytes);
+        let tag = split.tag();
+        let places = self.lanes.take_requests(lane, tag, room, unbuilt.bytes);
         // CAST: `room` at most.
         let pkts = places.len() as u32;
         if pkts < room {
@@ -269,11 +322,64 @@ impl<P: Packet> Dispatcher<P> {
         if pkts == 0 {
             return places;
         }
+        let room_pkts = split.request_room();
         // No window has so many packets that this wraps.
         flow.pkts = flow.pkts.wrapping_add(pkts);
         counters.add_owned(counter_of(lane), u64::from(pkts));
         counters.add_owned(Counter::RequestPkts, u64::from(pkts));
+        if let (Some(header), 1, true, 1..) = (unbuilt.flow, unbuilt.most, is_begun, room_pkts) {
+            let run = Run {
+                flow: header,
+                key,
+                tag,
+                lane,
+                window_start_ms: flow.window_start_ms(),
+                room_pkts,
+                left_pkts: room_pkts,
+            };
+            if let Some(other) = self.runs.end_in_place_of(header) {
+                Self::end_run(&mut self.table, counters, other);
+            }
+            if self.runs.is_in_a_row(header) {
+                self.runs.begin(run);
+            }
+        }
         places
+    }
+
+    /// Ends all runs. Called at the end of a poll, before anything else that the poll's end does.
+    #[inline]
+    pub fn end_runs(&mut self, counters: &Counters) {
+        while let Some(run) = self.runs.end_any() {
+            Self::end_run(&mut self.table, counters, run);
+        }
+    }
+
+    /// Ends the run of a key, if one is open.
+    #[inline]
+    fn end_run_of(&mut self, counters: &Counters, key: FlowKey) {
+        if let Some(run) = self.runs.end_of(key) {
+            Self::end_run(&mut self.table, counters, run);
+        }
+    }
+
+    /// Gives a run's flow what the run has taken.
+    #[inline(never)]
+    fn end_run(table: &mut FlowTable, counters: &Counters, run: Run) {
+        let pkts = run.taken_pkts();
+        counters.add_owned(counter_of(run.lane), u64::from(pkts));
+        counters.add_owned(Counter::RequestPkts, u64::from(pkts));
+        if let Some(flow) = table.get(run.key) {
+            // No window has so many packets that this wraps.
+            flow.pkts = flow.pkts.wrapping_add(pkts);
+            // INVARIANT: A run ends before anything else is done with its flow, so this is the batch of which it was.
+            if let FlowState::Split(split) = &mut flow.state {
+                debug_assert_eq!(split.tag(), run.tag);
+                if split.tag() == run.tag {
+                    split.take_request_room_of(pkts);
+                }
+            }
+        }
     }
 
     /// Gives back the slots of flows that have gone quiet. Called about once a second, or when the source ends.
@@ -284,6 +390,7 @@ impl<P: Packet> Dispatcher<P> {
         config: Config,
         idle_ms: u32,
     ) {
+        self.end_runs(counters);
         let now_ms = host.now_ms();
         self.reaped_ms = now_ms;
         let mut step = Step {
@@ -298,6 +405,7 @@ impl<P: Packet> Dispatcher<P> {
             wire_pkts: 0,
             rest: &mut self.rest,
             pace: &mut self.pace,
+            running_pkts: 0,
         };
         for flow in self.table.with_slot() {
             if flow.is_idle(now_ms, idle_ms) {
@@ -384,6 +492,8 @@ pub(super) struct Step<'a, P: Packet, H> {
     pub(super) wire_pkts: u32,
     pub(super) rest: &'a mut Rest,
     pace: &'a mut PollPace,
+    // Packets that the counters lack yet (`run.rs`).
+    running_pkts: u32,
 }
 
 impl<P: Packet, H: Host<P>> Step<'_, P, H> {
@@ -448,7 +558,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let Pace {
             is_single,
             most_pkts,
-        } = self.pace.look(self.counters, order.helps);
+        } = self
+            .pace
+            .look(self.counters, self.running_pkts, order.helps);
         let batch_pkts = self.batch_pkts(split.slot, order).min(most_pkts);
         if is_single && !split.is_single {
             // Packets that the open batch may have in GRO stay before those that do not wait there.

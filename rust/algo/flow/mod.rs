@@ -10,6 +10,7 @@ mod fenced_flows;
 mod lifecycle;
 mod news;
 mod poll_pace;
+mod run;
 mod state;
 pub mod table;
 pub mod transitions;

@@ -48,7 +48,7 @@ pub(super) struct Pace {
 }
 
 impl PollPace {
-    /// Counts a poll, if it has brought a packet. `counters` are the source's.
+    /// Counts a poll, if it has brought a packet. `counters` are the source's, and no run is open.
     #[inline]
     pub(super) fn end_poll(&mut self, counters: &Counters) {
         let pkts = self.pkts(counters);
@@ -64,11 +64,11 @@ impl PollPace {
         self.ordinary_pkts = self.ordinary_pkts.wrapping_add(pkts);
     }
 
-    /// Looks at the packets and polls since the last look. Called between two batches. `has_time` says whether the core that dispatches may
-    /// carry packets.
+    /// Looks at the packets and polls since the last look. Called between two batches. `running_pkts` are the packets that the counters
+    /// lack (`run.rs`). `has_time` says whether the core that dispatches may carry packets.
     #[inline]
-    pub(super) fn look(&mut self, counters: &Counters, has_time: bool) -> Pace {
-        let pkts = self.pkts(counters);
+    pub(super) fn look(&mut self, counters: &Counters, running_pkts: u32, has_time: bool) -> Pace {
+        let pkts = self.pkts(counters).wrapping_add(running_pkts);
         let new_pkts = pkts.wrapping_sub(self.seen_pkts);
         let new_polls = self.polls.wrapping_sub(self.seen_polls);
         (self.seen_pkts, self.seen_polls) = (pkts, self.polls);

@@ -170,28 +170,39 @@ impl Split {
     /// number of packets for which there is room; or `None` if the batch has no room for one.
     #[inline]
     pub(super) fn take_request_room(&mut self, most: u32) -> Option<(u8, u32)> {
-        let Some(Carrier::Lane {
-            lane,
+        let Some(Carrier::Lane { lane, .. }) = self.carrier else {
+            return None;
+        };
+        let pkts = most.min(self.request_room());
+        self.take_request_room_of(pkts);
+        (pkts != 0).then_some((lane, pkts))
+    }
+
+    /// Returns the number of packets that the lane of the open batch can still build.
+    #[inline]
+    pub(super) fn request_room(&self) -> u32 {
+        match self.carrier {
+            Some(Carrier::Lane {
+                reserved_requests, ..
+            }) => self.left_pkts.min(u32::from(reserved_requests)),
+            _ => 0,
+        }
+    }
+
+    /// Takes room for `pkts` packets that the lane of the open batch builds. There is room for them.
+    #[inline]
+    pub(super) fn take_request_room_of(&mut self, pkts: u32) {
+        if let Some(Carrier::Lane {
             reserved_requests,
             reserved_items,
+            ..
         }) = &mut self.carrier
-        else {
-            return None;
-        };
-        if *reserved_requests == 0 || self.left_pkts == 0 {
-            return None;
+        {
+            // CAST: no more than the room, which is a u16.
+            *reserved_requests -= pkts as u16;
+            *reserved_items = reserved_items.saturating_sub(pkts);
         }
-        let pkts = if most == 1 {
-            1
-        } else {
-            let room = self.left_pkts.min(u32::from(*reserved_requests));
-            most.min(room)
-        };
-        // CAST: no more than the room, which is a u16.
-        *reserved_requests -= pkts as u16;
         self.left_pkts -= pkts;
-        *reserved_items = reserved_items.saturating_sub(pkts);
-        Some((*lane, pkts))
     }
 
     /// Lets the next packet into a batch that is full but for its tail, if the packet is a later fragment. Any other packet ends the

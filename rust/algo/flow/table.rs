@@ -84,6 +84,10 @@ impl Flow {
         (self.window_start_ms, self.pkts) = (now_ms, arrived);
     }
 
+    pub(super) fn window_start_ms(&self) -> u32 {
+        self.window_start_ms
+    }
+
     /// Returns whether the next packet that is counted ends the window.
     #[inline]
     pub(super) fn has_window_ended(&self, now_ms: u32) -> bool {

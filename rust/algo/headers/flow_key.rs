@@ -47,7 +47,7 @@ impl FlowKey {
     const TCP: u64 = 1 << 62;
 
     /// The zero key, which no packet has.
-    pub(super) const NONE: Self = Self(0);
+    pub(in crate::algo) const NONE: Self = Self(0);
 
     /// Returns the key as a number, for use as an index or in an atomic.
     #[inline(always)]
@@ -163,18 +163,26 @@ impl FlowHasher {
 }
 
 /// The fields from which the key of an IPv4 packet is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ipv4Flow {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4Flow {
     /// Both, in the byte order of the wire, as the ports: that of a hash does not matter, and this one costs nothing.
     addresses: u64,
     ports: u32,
-    /// UDP's or TCP's number; 0 in the default, which no packet has.
+    /// UDP's or TCP's number; 0 in [`NONE`](Self::NONE).
     protocol: u8,
 }
 
 impl Ipv4Flow {
+    /// A flow of which no packet is. All its bytes are zero.
+    pub(in crate::algo) const NONE: Self = Self {
+        addresses: 0,
+        ports: 0,
+        protocol: 0,
+    };
+
+    /// Returns the fields of a packet of IPv4; nothing if it has no key. `packet` as for [`FlowHasher::key`].
     #[inline]
-    pub(crate) fn of(packet: &[u8]) -> Option<Self> {
+    pub fn of(packet: &[u8]) -> Option<Self> {
         let (start, rest) = packet.split_first_chunk()?;
         let [_, protocol, _, _, addresses @ ..] =
             rest.first_chunk::<{ IPV4_HEADER_SIZE - START_SIZE }>()?;
@@ -211,11 +219,11 @@ impl Ipv4Flow {
         )
     }
 
-    /// Returns the lower byte of the source port: tunnels have a hash of the inner flow there.
+    /// Returns a number of 8 bits that most flows of a host do not have in common, whichever of the two ports they share.
     #[inline(always)]
-    pub(super) fn source_port_low(&self) -> u8 {
-        let [_, low, _, _] = self.ports.to_ne_bytes();
-        low
+    pub fn spread(&self) -> usize {
+        // CAST: 8 bits.
+        (self.ports.wrapping_mul(MIX_A as u32 | 1) >> 24) as usize
     }
 }
 

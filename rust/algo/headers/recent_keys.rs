@@ -6,7 +6,7 @@
 
 use super::flow_key::{FlowHasher, FlowKey, Ipv4Flow, ETH_P_IP};
 
-/// Flows that are remembered, each in the place that its source port gives it.
+/// Flows that are remembered, each in the place that its ports give it.
 const PLACES: usize = 8;
 
 /// Keys of IPv4 flows; those of IPv6 are made again for each packet. Memory of zeros is empty.
@@ -18,9 +18,9 @@ pub struct RecentKeys {
 impl RecentKeys {
     /// Returns an empty one.
     pub fn new() -> Self {
-        // No packet is of the default flow, so this key is never returned.
+        // No packet is of this flow, so this key is never returned.
         Self {
-            places: [(Ipv4Flow::default(), FlowKey::NONE); PLACES],
+            places: [(Ipv4Flow::NONE, FlowKey::NONE); PLACES],
         }
     }
 
@@ -35,13 +35,18 @@ impl RecentKeys {
         if eth_proto != ETH_P_IP {
             return hasher().key(eth_proto, packet);
         }
-        let flow = Ipv4Flow::of(packet)?;
+        Some(self.ipv4(hasher, Ipv4Flow::of(packet)?))
+    }
+
+    /// Returns the key of a flow of IPv4. `hasher` as for [`key`](Self::key).
+    #[inline]
+    pub fn ipv4(&mut self, hasher: impl FnOnce() -> FlowHasher, flow: Ipv4Flow) -> FlowKey {
         // PANIC: the remainder is below the length.
-        let (recent, key) = &mut self.places[usize::from(flow.source_port_low()) % PLACES];
+        let (recent, key) = &mut self.places[flow.spread() % PLACES];
         if *recent != flow {
             (*recent, *key) = (flow, hasher().ipv4(flow));
         }
-        Some(*key)
+        *key
     }
 }
 

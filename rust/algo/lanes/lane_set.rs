@@ -420,7 +420,7 @@ impl<P: Packet> LaneSet<P> {
     /// Returns the places for requests that a lane gets, `most` at most, of this many bytes each; none if no room was reserved. The
     /// caller fills them before it calls anything else of this set: the lane sees them then, and after
     /// [`take_touched`](Self::take_touched) at the latest.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_requests(
         &mut self,
         lane: u8,

@@ -10,6 +10,7 @@ use super::merge_sink;
 use super::pool::{self, Slots};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::flow::dispatcher::{Dispatched, Dispatcher, Host, Unbuilt};
+use crate::algo::headers::flow_key::{Ipv4Flow, ETH_P_IP};
 use crate::algo::headers::overlay;
 use crate::algo::headers::recent_keys::RecentKeys;
 use crate::algo::knobs::cpulist::CpuSet;
@@ -621,16 +622,45 @@ impl Source {
         bytes: u32,
         most: u32,
     ) -> &[Request] {
+        let flow = (protocol == ETH_P_IP)
+            .then(|| Ipv4Flow::of(header))
+            .flatten();
+        // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
+        let stopping = self.stopping.load(Ordering::Relaxed);
+        if let (Some(flow), 1, false) = (flow, most, stopping) {
+            // SAFETY: By the contract nobody else uses the dispatcher now.
+            let dispatcher = unsafe { &mut *self.dispatcher.get() };
+            if let Some(run) = dispatcher.run_of(flow, runtime::now_ms()) {
+                return dispatcher.take_of_run(run, bytes);
+            }
+        }
+        // SAFETY: The contract is ours.
+        unsafe { self.take_first_requests(flow, protocol, header, bytes, most) }
+    }
+
+    /// Takes packets as [`take_requests`](Self::take_requests) does, but looks their flow up: one in many does not belong to a run.
+    ///
+    /// # Safety: called in the source's context (see the head of this file).
+    #[inline(never)]
+    unsafe fn take_first_requests(
+        &self,
+        flow: Option<Ipv4Flow>,
+        protocol: u16,
+        header: &[u8],
+        bytes: u32,
+        most: u32,
+    ) -> &[Request] {
         // SAFETY: By the contract nobody else uses the dispatcher or the recent keys now.
         let (dispatcher, recent_keys) =
             unsafe { (&mut *self.dispatcher.get(), &mut *self.recent_keys.get()) };
-        let Some(key) = recent_keys.key(runtime::flow_keys, protocol, header) else {
-            return &[];
-        };
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let stopping = self.stopping.load(Ordering::Relaxed);
         let unbuilt = Unbuilt {
-            key,
+            flow,
+            key: || match flow {
+                Some(flow) => Some(recent_keys.ipv4(runtime::flow_keys, flow)),
+                None => recent_keys.key(runtime::flow_keys, protocol, header),
+            },
             inner_flow: || overlay::inner_flow(protocol, header),
             fragment: || overlay::fragment(protocol, header),
             bytes,
@@ -645,6 +675,7 @@ impl Source {
     pub(crate) unsafe fn flush(&self, slots: &Slots) {
         // SAFETY: By the contract nobody else uses the dispatcher now.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
+        dispatcher.end_runs(&self.counters);
         let changes = runtime::cpu_changes();
         // ORDERING: Relaxed, both: used in the source's context only.
         if self.cpu_changes_seen.load(Ordering::Relaxed) != changes {

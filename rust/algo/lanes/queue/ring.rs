@@ -390,7 +390,7 @@ impl<P: Packet> Producer<P> {
     /// Takes the next places for requests, and items for them: at most `most`, no more than were reserved, and none beyond the
     /// last place of the array. The caller fills the places before its next call of this producer. The next push, take or
     /// `publish` publishes them.
-    #[inline]
+    #[inline(always)]
     pub fn take_requests(&mut self, tag: Tag, most: u32) -> &[P::Request] {
         if self.reserved == 0 || self.reserved_requests == 0 {
             return &[];

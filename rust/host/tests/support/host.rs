@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, Unbuilt};
-use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, Ipv4Flow, ETH_P_IP};
 use mflow_algo::algo::headers::overlay::Fragment;
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::chain::Chain;
@@ -235,6 +235,7 @@ pub(crate) struct Nic {
     pub(crate) config: Config,
     /// True if the driver asks who builds a packet.
     pub(crate) driver_asks: bool,
+    flow: Ipv4Flow,
     key: FlowKey,
     nr_received: u64,
     /// The ordinary path. It is as slow as the test wants it to be.
@@ -284,7 +285,8 @@ impl Nic {
                 let now_ms = host.now_ms();
                 let (counters, config) = (&self.counters, self.config);
                 let unbuilt = Unbuilt {
-                    key: self.key,
+                    flow: Some(self.flow),
+                    key: || Some(self.key),
                     inner_flow: || packet.inner_flow(),
                     fragment: || Fragment::None,
                     bytes: 0,
@@ -310,6 +312,7 @@ impl Nic {
             }
         }
         if self.driver_asks {
+            self.dispatcher.end_runs(&self.counters);
             self.dispatcher.lanes.take_touched(&self.shared.ring_bytes);
         }
     }
@@ -356,6 +359,7 @@ impl<const N: usize> Setup<N> {
                 stopping: false,
             },
             driver_asks: false,
+            flow: Ipv4Flow::of(&packet).unwrap(),
             key: FlowHasher::new(1).key(ETH_P_IP, &packet).unwrap(),
             nr_received: 0,
             ordinary: Vec::new(),

@@ -62,6 +62,11 @@ enum Step {
     },
     SetBuild(Build),
     SetDriverAsks(bool),
+    SetPolls {
+        asks_for: u32,
+        unasked_one_of: u32,
+        go_on: bool,
+    },
     SetDatagram(u64),
     SetStopping(bool),
     SetOffline {
@@ -101,9 +106,22 @@ fn order() -> impl Strategy<Value = Order> {
         })
 }
 
+fn polls() -> impl Strategy<Value = Step> {
+    let asks_for = prop_oneof![3 => Just(1), 1 => Just(u32::MAX)];
+    let unasked_one_of = prop_oneof![2 => Just(0), 1 => 2..20u32];
+    (asks_for, unasked_one_of, any::<bool>()).prop_map(|(asks_for, unasked_one_of, go_on)| {
+        Step::SetPolls {
+            asks_for,
+            unasked_one_of,
+            go_on,
+        }
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (0..NR_FLOWS, 1..250u32).prop_map(|(flow, percent)| Step::Receive { flow, percent }),
+        10 => (0..NR_FLOWS, 1..20u32).prop_map(|(flow, percent)| Step::Receive { flow, percent }),
         20 => (1..1000u32).prop_map(|percent| Step::Receive { flow: 0, percent }),
         3 => (500..4000u32).prop_map(|pkts| Step::Flood { pkts: pkts.min(MAX_PKTS) }),
         8 => Just(Step::EndNicPoll),
@@ -117,6 +135,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => batch_pkts().prop_map(|batch_pkts| Step::SetBatch { batch_pkts }),
         2 => build().prop_map(Step::SetBuild),
         2 => any::<bool>().prop_map(Step::SetDriverAsks),
+        4 => polls(),
         1 => (0..100u64).prop_map(Step::SetDatagram),
         2 => prop::bool::weighted(0.3).prop_map(Step::SetStopping),
         1 => (0..1u32 << MOST_LANES).prop_map(|lanes| Step::SetOffline { lanes }),
@@ -168,6 +187,14 @@ fn apply(world: &mut World, step: &Step) {
         Step::SetBatch { batch_pkts } => world.config.batch_pkts = batch_pkts,
         Step::SetBuild(build) => world.config.build = build,
         Step::SetDriverAsks(asks) => world.driver_asks = asks,
+        Step::SetPolls {
+            asks_for,
+            unasked_one_of,
+            go_on,
+        } => {
+            (world.asks_for, world.poll_goes_on) = (asks_for, go_on);
+            world.unasked_one_of = unasked_one_of;
+        }
         Step::SetDatagram(pkts) => world.around.packets.datagram_pkts = pkts,
         Step::SetStopping(stopping) => world.config.stopping = stopping,
         Step::SetOffline { lanes } => world.dispatcher.lanes.set_offline(lanes),
@@ -394,6 +421,7 @@ proptest! {
                 worlds.iter_mut().for_each(|world| apply(world, step));
             }
         }
+        worlds.iter_mut().for_each(World::end_nic_poll);
         let [built_here, built_there] = worlds;
         prop_assert_eq!(&built_here.around.carried, &built_there.around.carried);
         prop_assert_eq!(&built_here.around.socket.delivered, &built_there.around.socket.delivered);
@@ -403,5 +431,6 @@ proptest! {
             }
         }
         prop_assert_eq!(built_here.count(Counter::RequestPkts), 0);
+        prop_assert_eq!(built_there.count(Counter::RequestPkts), built_there.left_to_lanes);
     }
 }

@@ -7,11 +7,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, Unbuilt};
 use mflow_algo::algo::flow::transitions::Transition;
-use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, Ipv4Flow, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::lanes::queue::ring::{Consumer, Item, Producer};
@@ -469,6 +470,16 @@ pub(crate) struct World {
     pub(crate) config: Config,
     /// True if the driver asks who builds a packet.
     pub(crate) driver_asks: bool,
+    /// The greatest number of packets that the driver asks for at once.
+    pub(crate) asks_for: u32,
+    /// Of so many packets the driver builds one without asking; 0: none.
+    pub(crate) unasked_one_of: u32,
+    nr_received: u32,
+    /// Packets that were left to lanes, and how often a flow's key was needed for one.
+    pub(crate) left_to_lanes: u64,
+    pub(crate) keys_needed: u64,
+    /// True if what is received is a part of a poll, which goes on.
+    pub(crate) poll_goes_on: bool,
     /// True if the packets of this poll pass the dispatcher unseen.
     rests: bool,
     hasher: FlowHasher,
@@ -543,6 +554,12 @@ impl World {
                 stopping: false,
             },
             driver_asks: false,
+            asks_for: u32::MAX,
+            unasked_one_of: 0,
+            nr_received: 0,
+            left_to_lanes: 0,
+            keys_needed: 0,
+            poll_goes_on: false,
             rests: false,
             hasher: FlowHasher::new(1),
             nr_sent: Vec::new(),
@@ -551,11 +568,7 @@ impl World {
     }
 
     pub(crate) fn key(&self, flow: u16) -> FlowKey {
-        let mut packet = [0; 28];
-        packet[0] = 0x45;
-        packet[9] = 17;
-        packet[20..22].copy_from_slice(&flow.to_be_bytes());
-        self.hasher.key(ETH_P_IP, &packet).unwrap()
+        self.hasher.key(ETH_P_IP, &header(flow)).unwrap()
     }
 
     /// Receives the next packets of a flow on the NIC's core; returns the lanes (bit mask) that got items.
@@ -566,7 +579,13 @@ impl World {
         }
         let mut left = pkts;
         while left > 0 {
-            let taken = self.leave_to_lane(flow, key, left);
+            self.nr_received = self.nr_received.wrapping_add(1);
+            let asks = self.nr_received.checked_rem(self.unasked_one_of) != Some(0);
+            let taken = if asks {
+                self.leave_to_lane(flow, key, left)
+            } else {
+                0
+            };
             if taken > 0 {
                 left -= taken;
                 continue;
@@ -590,6 +609,9 @@ impl World {
                 Dispatched::InlineAlone(packet) => self.around.travel(packet, None),
             }
         }
+        if !self.poll_goes_on {
+            self.dispatcher.end_runs(&self.counters);
+        }
         self.dispatcher.lanes.take_touched(&self.around.ring_bytes)
     }
 
@@ -603,14 +625,20 @@ impl World {
         let (counters, stopping, bytes) = (&self.counters, self.config.stopping, packets.bytes);
         let may_take = self.dispatcher.lanes.takes_requests();
         // Inner flows come in turn.
-        let most = if packets.inner_flows > 1 {
-            most.min(1)
+        let most = most.min(if packets.inner_flows > 1 {
+            1
         } else {
-            most
-        };
+            self.asks_for
+        });
         let next = packets.packet(id_of(flow, self.nr_sent[usize::from(flow)]));
+        let keys_needed = &mut self.keys_needed;
         let unbuilt = Unbuilt {
-            key,
+            // Flow 2 stands for those of IPv6.
+            flow: Ipv4Flow::of(&header(flow)).filter(|_| flow != 2),
+            key: || {
+                *keys_needed += 1;
+                Some(key)
+            },
             inner_flow: || next.inner_flow(),
             fragment: || next.fragment(),
             bytes,
@@ -626,6 +654,7 @@ impl World {
         for request in requests {
             request.fill(packets.packet(next_id(&mut self.nr_sent, flow)));
         }
+        self.left_to_lanes += requests.len() as u64;
         requests.len() as u32
     }
 
@@ -645,6 +674,7 @@ impl World {
     }
 
     pub(crate) fn end_nic_poll(&mut self) {
+        self.dispatcher.end_runs(&self.counters);
         self.around.flush_inline();
         self.dispatcher
             .reap_if_due(&self.counters, &mut self.around, self.config);
@@ -779,4 +809,24 @@ pub(crate) fn expected(flow: u16, range: Range<u64>, fate: fn(u64) -> Fate) -> V
         ids.extend(std::iter::repeat_n(number, nr_copies));
     }
     ids
+}
+
+/// The source port of flow 1. The dispatcher has one place for its run and that of flow 0 (`algo/flow/run.rs`).
+static PORT_OF_FLOW_1: LazyLock<u16> = LazyLock::new(|| {
+    let spread = |port| Ipv4Flow::of(&header_from(port)).map(|flow| flow.spread());
+    let mut ports = 0x100..;
+    ports.find(|port| spread(*port) == spread(0)).unwrap()
+});
+
+/// Returns the first bytes of a flow's packets.
+fn header(flow: u16) -> [u8; 28] {
+    header_from(if flow == 1 { *PORT_OF_FLOW_1 } else { flow })
+}
+
+fn header_from(port: u16) -> [u8; 28] {
+    let mut packet = [0; 28];
+    packet[0] = 0x45;
+    packet[9] = 17;
+    packet[20..22].copy_from_slice(&port.to_be_bytes());
+    packet
 }

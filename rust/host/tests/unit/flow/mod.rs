@@ -13,4 +13,6 @@ mod inner_flows;
 #[cfg(not(miri))]
 mod poll_pace;
 #[cfg(not(miri))]
+mod runs;
+#[cfg(not(miri))]
 pub(crate) mod transitions;
