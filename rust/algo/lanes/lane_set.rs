@@ -27,15 +27,15 @@ const ENOUGH_BATCHES: u32 = 2;
 pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
 
 /// Without a load controller, the own lane gets the next batch in its turn once each lane has this many whole batches to do, times the
-/// square of the number of lanes. Lanes that have fewer keep up: a CPU was away for a moment. The more lanes there are, the sooner the
-/// core that dispatches is the limit. From three lanes on, whole batches of 256 packets fill the rings before.
+/// number of lanes. Lanes that have fewer keep up: a CPU was away for a moment. The more lanes there are, the sooner the core that
+/// dispatches is the limit. From four lanes on, whole batches of 256 packets fill the rings before.
 const BEHIND_BATCHES: u32 = 2 * ENOUGH_BATCHES;
 
 /// With a load controller, a lane that has this many whole batches to do gets no more; the own lane does. So packets wait for as long as
 /// these batches take, and not for as long as a full ring takes.
 const MOST_BATCHES: u32 = 2 * BEHIND_BATCHES;
 
-/// The batches that each other lane has had before the own lane helps again: its CPU has the work of dispatching, too.
+/// The batches that others have had before the own lane helps again: its CPU has the work of dispatching, too.
 const OTHERS_BATCHES: u32 = 3;
 
 /// Lanes are behind while they have been late for more than this many batches more than they were in time for. A CPU that was
@@ -278,8 +278,8 @@ impl<P: Packet> LaneSet<P> {
         let usable = self.usable(order.lanes);
         let has_own = self.own.end().is_some();
         let nr_usable = usable.count_ones();
-        let is_own_due = has_own && self.since_own >= nr_usable * OTHERS_BATCHES;
-        let behind_batches = BEHIND_BATCHES * nr_usable * nr_usable;
+        let is_own_due = has_own && self.since_own >= OTHERS_BATCHES;
+        let behind_batches = BEHIND_BATCHES * nr_usable;
         let enough_batches = match (order.helps, has_own) {
             (true, true) if is_own_due => Some(behind_batches.min(MOST_BATCHES)),
             (true, true) => Some(MOST_BATCHES),
