@@ -28,15 +28,17 @@ pub(crate) const OWN_LANE: u8 = MAX_LANES as u8;
 
 /// Without a load controller, the own lane gets the next batch in its turn once each lane has this many whole batches to do, times the
 /// number of lanes. Lanes that have fewer keep up: a CPU was away for a moment. The more lanes there are, the sooner the core that
-/// dispatches is the limit. From four lanes on, whole batches of 256 packets fill the rings before.
+/// dispatches is the limit. From eight lanes on, whole batches of 256 packets fill the rings before; if lanes build all their packets,
+/// from four on.
 const BEHIND_BATCHES: u32 = 2 * ENOUGH_BATCHES;
 
 /// With a load controller, a lane that has this many whole batches to do gets no more; the own lane does. So packets wait for as long as
 /// these batches take, and not for as long as a full ring takes.
 const MOST_BATCHES: u32 = 2 * BEHIND_BATCHES;
 
-/// The batches that others have had before the own lane helps again: its CPU has the work of dispatching, too.
-const OTHERS_BATCHES: u32 = 3;
+/// The own lane helps with [`OWN_BATCHES`] for each of these many batches of others: its CPU has the work of dispatching, too.
+const OTHERS_BATCHES: u32 = 5;
+const OWN_BATCHES: u32 = 2;
 
 /// Lanes are behind while they have been late for more than this many batches more than they were in time for. A CPU that was
 /// away for a moment has a backlog, too, and works it off by itself.
@@ -174,8 +176,8 @@ pub struct LaneSet<P: Packet> {
     nr_lanes: usize,
     // The lane that got the last batch.
     last: usize,
-    // The batches that others have had since the own lane had one.
-    since_own: u32,
+    // Of each batch that others get, [`OWN_BATCHES`]; a batch of the own lane takes [`OTHERS_BATCHES`].
+    own_credit: u32,
     // Bit `n`: lane `n` got items since the last `take_touched`. The own lane has one, too.
     touched: u32,
     // Bit `n`: lane `n`'s CPU is going offline; it gets no new batches.
@@ -194,7 +196,7 @@ impl<P: Packet> LaneSet<P> {
             own: Place::Free,
             nr_lanes: 0,
             last: 0,
-            since_own: 0,
+            own_credit: 0,
             touched: 0,
             offline: 0,
             lateness: Lateness(0),
@@ -278,7 +280,7 @@ impl<P: Packet> LaneSet<P> {
         let usable = self.usable(order.lanes);
         let has_own = self.own.end().is_some();
         let nr_usable = usable.count_ones();
-        let is_own_due = has_own && self.since_own >= OTHERS_BATCHES;
+        let is_own_due = has_own && self.own_credit >= OTHERS_BATCHES;
         let behind_batches = BEHIND_BATCHES * nr_usable;
         let enough_batches = match (order.helps, has_own) {
             (true, true) if is_own_due => Some(behind_batches.min(MOST_BATCHES)),
@@ -341,7 +343,7 @@ impl<P: Packet> LaneSet<P> {
                     continue;
                 }
                 self.last = lane;
-                self.since_own = self.since_own.saturating_add(1);
+                self.own_credit = (self.own_credit + OWN_BATCHES).min(OTHERS_BATCHES + 1);
                 self.open_for_requests += u32::from(requests > 0);
                 return Ok(Reserved {
                     // CAST: below MAX_LANES.
@@ -367,7 +369,7 @@ impl<P: Packet> LaneSet<P> {
         // This core builds in either case; what it builds in the lane can be joined.
         let requests =
             has_room.then(|| end.reserve_requests(batch_pkts, builder != Builder::Nic))?;
-        self.since_own = 0;
+        self.own_credit = self.own_credit.saturating_sub(OTHERS_BATCHES);
         self.open_for_requests += u32::from(requests > 0);
         Some(Reserved {
             lane: OWN_LANE,
