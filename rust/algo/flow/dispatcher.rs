@@ -230,51 +230,43 @@ impl<P: Packet> Dispatcher<P> {
         dispatched
     }
 
-    /// Takes packets of a flow that are not built yet. Returns a place for each packet that a lane takes, from the first one on.
-    /// The caller fills the places before it calls the dispatcher or its lanes again. Packets without a place are not counted,
-    /// and the caller may ask for them again. If there is no place at all, the caller has to build and dispatch the next packet.
-    /// Only packets that just join a lane's open batch can come this way, so a flow's state never changes without a packet.
-    /// `stopping` is [`Config::stopping`].
-    #[inline]
-    pub fn take_requests(
-        &mut self,
-        counters: &Counters,
-        now_ms: u32,
-        stopping: bool,
-        unbuilt: Unbuilt<
-            impl FnOnce() -> Option<FlowKey>,
-            impl FnOnce() -> u64,
-            impl FnOnce() -> Fragment,
-        >,
-    ) -> &[P::Request] {
-        if let (Some(flow), 1, false) = (unbuilt.flow, unbuilt.most, stopping) {
-            if let Some(run) = self.run_of(flow, now_ms) {
-                return self.take_of_run(run, unbuilt.bytes);
-            }
-        }
-        self.take_first_requests(counters, now_ms, stopping, unbuilt)
-    }
-
-    /// Returns the run to which a packet of a flow belongs that its driver has not built and that comes now, if it belongs to any.
+    /// Returns the run to which the next packets of a driver belong, if it is one packet, of `flow`, and belongs to any. The caller takes
+    /// it with [`take_of_run`](Self::take_of_run) then, and with [`take_requests`](Self::take_requests) otherwise.
+    /// `flow` and `most` are those of [`Unbuilt`], and `stopping` is [`Config::stopping`].
     #[inline(always)]
-    pub fn run_of(&self, flow: Ipv4Flow, now_ms: u32) -> Option<RunPlace> {
-        self.runs.of(flow, now_ms)
+    pub fn run_of(
+        &self,
+        flow: Option<Ipv4Flow>,
+        most: u32,
+        stopping: bool,
+        now_ms: u32,
+    ) -> Option<RunPlace> {
+        match (flow, most, stopping) {
+            (Some(flow), 1, false) => self.runs.of(flow, now_ms),
+            _ => None,
+        }
     }
 
-    /// Takes a packet of a run, as [`take_requests`](Self::take_requests) does. The run was returned by [`run_of`](Self::run_of) just
-    /// before.
+    /// Takes the next packet of a run, as [`take_requests`](Self::take_requests) would. The run was returned by
+    /// [`run_of`](Self::run_of) just before.
     #[inline(always)]
     pub fn take_of_run(&mut self, run: RunPlace, bytes: u32) -> &[P::Request] {
         let run = self.runs.at(run);
+        debug_assert!(run.left_pkts != 0);
         let places = self.lanes.take_requests(run.lane, run.tag, 1, bytes);
         // CAST: 1 at most. The run has room, so there is a place.
         run.left_pkts -= places.len() as u32;
         places
     }
 
-    /// Takes packets that belong to no run, and begins one.
+    /// Takes packets of a flow that are not built yet, and of no open run. Returns a place for each packet that a lane takes, from the
+    /// first one on.
+    /// The caller fills the places before it calls the dispatcher or its lanes again. Packets without a place are not counted,
+    /// and the caller may ask for them again. If there is no place at all, the caller has to build and dispatch the next packet.
+    /// Only packets that just join a lane's open batch can come this way, so a flow's state never changes without a packet.
+    /// `stopping` is [`Config::stopping`].
     #[inline(never)]
-    fn take_first_requests(
+    pub fn take_requests(
         &mut self,
         counters: &Counters,
         now_ms: u32,

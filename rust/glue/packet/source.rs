@@ -627,12 +627,10 @@ impl Source {
             .flatten();
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let stopping = self.stopping.load(Ordering::Relaxed);
-        if let (Some(flow), 1, false) = (flow, most, stopping) {
-            // SAFETY: By the contract nobody else uses the dispatcher now.
-            let dispatcher = unsafe { &mut *self.dispatcher.get() };
-            if let Some(run) = dispatcher.run_of(flow, runtime::now_ms()) {
-                return dispatcher.take_of_run(run, bytes);
-            }
+        // SAFETY: By the contract nobody else uses the dispatcher now.
+        let dispatcher = unsafe { &mut *self.dispatcher.get() };
+        if let Some(run) = dispatcher.run_of(flow, most, stopping, runtime::now_ms()) {
+            return dispatcher.take_of_run(run, bytes);
         }
         // SAFETY: The contract is ours.
         unsafe { self.take_first_requests(flow, protocol, header, bytes, most) }

@@ -283,7 +283,8 @@ impl Nic {
             let mut host = NicHost(&self.shared);
             if self.driver_asks {
                 let now_ms = host.now_ms();
-                let (counters, config) = (&self.counters, self.config);
+                let (counters, stopping) = (&self.counters, self.config.stopping);
+                let dispatcher = &mut self.dispatcher;
                 let unbuilt = Unbuilt {
                     flow: Some(self.flow),
                     key: || Some(self.key),
@@ -292,9 +293,10 @@ impl Nic {
                     bytes: 0,
                     most: 1,
                 };
-                let requests =
-                    self.dispatcher
-                        .take_requests(counters, now_ms, config.stopping, unbuilt);
+                let requests = match dispatcher.run_of(Some(self.flow), 1, stopping, now_ms) {
+                    Some(run) => dispatcher.take_of_run(run, 0),
+                    None => dispatcher.take_requests(counters, now_ms, stopping, unbuilt),
+                };
                 if let Some(request) = requests.first() {
                     request.fill(packet);
                     continue;

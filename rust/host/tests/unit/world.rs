@@ -632,9 +632,10 @@ impl World {
         });
         let next = packets.packet(id_of(flow, self.nr_sent[usize::from(flow)]));
         let keys_needed = &mut self.keys_needed;
+        // Flow 2 stands for those of IPv6.
+        let ipv4_flow = Ipv4Flow::of(&header(flow)).filter(|_| flow != 2);
         let unbuilt = Unbuilt {
-            // Flow 2 stands for those of IPv6.
-            flow: Ipv4Flow::of(&header(flow)).filter(|_| flow != 2),
+            flow: ipv4_flow,
             key: || {
                 *keys_needed += 1;
                 Some(key)
@@ -644,9 +645,11 @@ impl World {
             bytes,
             most,
         };
-        let requests = self
-            .dispatcher
-            .take_requests(counters, now_ms, stopping, unbuilt);
+        let dispatcher = &mut self.dispatcher;
+        let requests = match dispatcher.run_of(ipv4_flow, most, stopping, now_ms) {
+            Some(run) => dispatcher.take_of_run(run, bytes),
+            None => dispatcher.take_requests(counters, now_ms, stopping, unbuilt),
+        };
         assert!(
             may_take || requests.is_empty(),
             "a quick look is enough to know that none is taken"

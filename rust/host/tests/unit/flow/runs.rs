@@ -26,6 +26,15 @@ fn split(world: &mut World, flow: u16) {
     world.around.wait(WINDOW_US / 2);
 }
 
+/// Ends the poll. Then the sockets of flows 0 to `flows` have all of their packets in order.
+fn finish_in_order(world: &mut World, flows: u16) {
+    world.end_nic_poll();
+    world.finish();
+    for flow in 0..flows {
+        world.assert_in_order(flow);
+    }
+}
+
 #[test]
 fn a_flow_is_looked_up_three_times_per_batch() {
     let mut world = world();
@@ -43,9 +52,7 @@ fn a_flow_is_looked_up_three_times_per_batch() {
         "{} keys for {batches} batches",
         world.keys_needed
     );
-    world.end_nic_poll();
-    world.finish();
-    world.assert_in_order(0);
+    finish_in_order(&mut world, 1);
 }
 
 #[test]
@@ -89,9 +96,7 @@ fn a_flow_of_runs_stays_split_while_it_is_fast() {
         world.around.wait(WINDOW_US);
     }
     assert_eq!(world.count(Counter::FlowsStopped), 1);
-    world.end_nic_poll();
-    world.finish();
-    world.assert_in_order(0);
+    finish_in_order(&mut world, 1);
 }
 
 /// Flows 0 and 1 have one place. While they take turns, neither has a run.
@@ -113,9 +118,7 @@ fn flows_that_share_a_place_take_turns() {
     let pkts: u64 = world.nr_sent().iter().sum();
     // A batch may have fewer packets, and never more.
     assert!(batches * u64::from(BATCH_PKTS) + 200 >= pkts);
-    world.finish();
-    world.assert_in_order(0);
-    world.assert_in_order(1);
+    finish_in_order(&mut world, 2);
 }
 
 /// A look at the pace of polls counts what open runs of other flows have taken.
