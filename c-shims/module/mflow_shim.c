@@ -182,28 +182,34 @@ unsigned int mflow_stack_max_bytes(void)
 	return max;
 }
 
-static u64 mflow_all_freed_pkts(void)
+static u64 mflow_all_freed_pkts(bool for_lanes)
 {
 	unsigned int cpu;
 	u64 pkts = 0;
 
-	for_each_possible_cpu(cpu)
-		pkts += READ_ONCE(per_cpu(mflow_cpu, cpu).freed_pkts);
+	for_each_possible_cpu(cpu) {
+		struct mflow_cpu *here = per_cpu_ptr(&mflow_cpu, cpu);
+
+		pkts += for_lanes ? READ_ONCE(here->freed_for_lanes_pkts) :
+				    READ_ONCE(here->freed_pkts);
+	}
 	return pkts;
 }
 
-/* The number when the module's counters began; written under the configuration lock. */
-static u64 mflow_freed_pkts_before;
+/* The numbers when the module's counters began; written under the configuration lock. */
+static u64 mflow_freed_pkts_before[2];
 
-/* Packets that were freed for readers on other CPUs. */
-u64 mflow_freed_pkts(void)
+/* Packets that were freed for readers on other CPUs, or of these only those that lanes had no time for. */
+u64 mflow_freed_pkts(bool for_lanes)
 {
-	return mflow_all_freed_pkts() - mflow_freed_pkts_before;
+	return mflow_all_freed_pkts(for_lanes) -
+	       mflow_freed_pkts_before[for_lanes];
 }
 
 void mflow_freed_reset(void)
 {
-	mflow_freed_pkts_before = mflow_all_freed_pkts();
+	mflow_freed_pkts_before[false] = mflow_all_freed_pkts(false);
+	mflow_freed_pkts_before[true] = mflow_all_freed_pkts(true);
 }
 
 /* Memory of those that wait for that. */

@@ -111,8 +111,19 @@ void mflow_lookups_forget(void)
 }
 
 /* Does nothing: readers free what they have read. */
-void mflow_free_returned(void)
+bool mflow_free_returned(struct mflow_freeing *freeing)
 {
+	return false;
+}
+
+void mflow_free_rest(struct mflow_freeing *freeing)
+{
+}
+
+/* Readers leave nothing. */
+bool mflow_returned_is_full(void)
+{
+	return false;
 }
 
 /* Guesses, as what the scheduler knows is not for modules. */

@@ -175,7 +175,7 @@ impl Handlers for PacketPath {
     }
 
     #[inline]
-    unsafe fn napi_flush(source: &Source) {
+    unsafe fn napi_flush(source: &Source, ended: bool) {
         if source.hands_on_at(Stage::Gro) {
             source.note_cpu();
             // SAFETY: By the contract we are in the poll of the source's NAPI.
@@ -187,6 +187,9 @@ impl Handlers for PacketPath {
         }
         // SAFETY: By the contract we are in the poll of the source's NAPI.
         unsafe { source.flush(pool::slots()) };
+        if ended {
+            source.help_readers();
+        }
     }
 
     fn napi_gone(napi: Napi) {

@@ -14,7 +14,7 @@ use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 pub const EINVAL: c_uint = 22;
 pub const IFNAMSIZ: c_uint = 16;
 
-pub const MFLOW_ABI: c_uint = 15;
+pub const MFLOW_ABI: c_uint = 16;
 pub const MFLOW_SLOT_SHIFT: c_uint = 23;
 pub const MFLOW_KIND_SHIFT: c_uint = 29;
 pub const MFLOW_SLOTS: c_uint = 64;
@@ -175,7 +175,7 @@ pub struct mflow_ops {
         unsafe extern "C" fn(*mut c_void, u16, *const c_void, c_uint, c_uint) -> *mut mflow_request,
     >,
     pub split_ingress: Option<unsafe extern "C" fn(*mut c_void, *mut sk_buff) -> bool>,
-    pub napi_flush: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub napi_flush: Option<unsafe extern "C" fn(*mut c_void, bool)>,
     pub napi_del: Option<unsafe extern "C" fn(*mut napi_struct)>,
     pub want_source: Option<unsafe extern "C" fn(*mut c_void)>,
     pub arrived: Option<unsafe extern "C" fn(*mut sock, *mut sk_buff, *mut c_void, c_uint) -> bool>,
@@ -245,6 +245,7 @@ extern "C" {
     pub fn mflow_unregister();
     pub fn mflow_napi_gro_flush(napi: *mut napi_struct);
     pub fn mflow_watch_readers(watch: bool);
+    pub fn mflow_returned_is_full() -> bool;
     pub fn mflow_cpus_share_cache(cpu: c_uint, other: c_uint) -> bool;
     pub fn mflow_sock_is_by_cpu(sk: *const sock) -> bool;
     pub fn mflow_sock_receive_bytes(sk: *const sock) -> u32;
@@ -320,7 +321,7 @@ extern "C" {
     pub fn mflow_device_gro_holds_ms(dev: *const net_device) -> c_uint;
     pub fn mflow_skb_device_index(skb: *const sk_buff) -> c_uint;
     pub fn mflow_skb_napi_id(skb: *const sk_buff) -> c_uint;
-    pub fn mflow_freed_pkts() -> u64;
+    pub fn mflow_freed_pkts(for_lanes: bool) -> u64;
     pub fn mflow_freed_reset();
     pub fn mflow_returned_bytes() -> u64;
     pub fn mflow_stack_max_bytes() -> c_uint;

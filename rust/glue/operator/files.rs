@@ -247,8 +247,10 @@ fn write_stats(
     writeln!(to, "returned_bytes {}", unsafe {
         ffi::mflow_returned_bytes()
     })?;
-    // SAFETY: Any context.
-    writeln!(to, "freed_pkts {}", unsafe { ffi::mflow_freed_pkts() })?;
+    for (name, for_lanes) in [("freed_pkts", false), ("freed_for_lanes_pkts", true)] {
+        // SAFETY: Any context.
+        writeln!(to, "{name} {}", unsafe { ffi::mflow_freed_pkts(for_lanes) })?;
+    }
     // SAFETY: Any context.
     writeln!(to, "stack_max_bytes {}", unsafe {
         ffi::mflow_stack_max_bytes()

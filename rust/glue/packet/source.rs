@@ -27,7 +27,7 @@ use crate::glue::stack::device::{self, Napi};
 use crate::glue::stack::hook_heads::{BeginsWithHead, PortHead, SourceHead};
 use crate::glue::stack::request::Request;
 use crate::glue::stack::skb::SkBuff;
-use crate::glue::stack::{deliver, way};
+use crate::glue::stack::{deliver, way, worker};
 use crate::glue::{ffi, runtime};
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
@@ -636,7 +636,7 @@ impl Source {
         unsafe { self.take_first_requests(flow, protocol, header, bytes, most) }
     }
 
-    /// Takes packets as [`take_requests`](Self::take_requests) does, but looks their flow up: one in many does not belong to a run.
+    /// Takes packets as [`take_requests`](Self::take_requests) does, but looks their flow up: few packets belong to no run.
     ///
     /// # Safety: called in the source's context (see the head of this file).
     #[inline(never)]
@@ -730,6 +730,15 @@ impl Source {
                 None => self.kick_own_lane(),
             }
             left &= left - 1;
+        }
+    }
+
+    /// Lets the own lane free what readers have left to lanes that have no time for it. Called when the NIC has no more packets
+    /// for now. Softirqs disabled.
+    pub(crate) fn help_readers(&self) {
+        // ORDERING: Relaxed: a hint.
+        if self.active_flows.load(Ordering::Relaxed) != 0 && worker::is_help_wanted() {
+            self.kick_own_lane();
         }
     }
 

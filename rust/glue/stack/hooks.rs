@@ -63,7 +63,7 @@ pub(crate) trait Handlers {
     /// Wakes the lanes that got packets, as the source's NAPI pauses.
     ///
     /// # Safety: see the trait, 1.
-    unsafe fn napi_flush(source: &Self::Source);
+    unsafe fn napi_flush(source: &Self::Source, ended: bool);
 
     /// Ends the source of a NAPI that goes, and is disabled. Process context, perhaps under rtnl.
     fn napi_gone(napi: Napi);
@@ -226,9 +226,9 @@ impl<H: Handlers> Hooks<H> {
         is_taken(unsafe { H::split_ingress(&*port.cast(), SkBuff::from_raw(skb)) })
     }
 
-    unsafe extern "C" fn napi_flush(source: *mut c_void) {
+    unsafe extern "C" fn napi_flush(source: *mut c_void, ended: bool) {
         // SAFETY: C calls in the poll of the source's NAPI, with a valid source.
-        unsafe { H::napi_flush(&*source.cast()) };
+        unsafe { H::napi_flush(&*source.cast(), ended) };
     }
 
     unsafe extern "C" fn napi_del(napi: *mut ffi::napi_struct) {

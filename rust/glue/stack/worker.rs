@@ -32,6 +32,13 @@ pub(crate) enum Work {
 /// A worker of a lane. Zeros are one that has not been started.
 pub(crate) struct Worker(AtomicPtr<ffi::mflow_worker>);
 
+/// Returns whether readers have left so many packets to the lanes of a CPU that any other lane with time may free them.
+#[inline]
+pub(crate) fn is_help_wanted() -> bool {
+    // SAFETY: It reads one word, in any context.
+    unsafe { ffi::mflow_returned_is_full() }
+}
+
 impl Worker {
     /// Starts the worker: its poll may be called with `lane` from now on. What it receives without the number of a NAPI gets
     /// `number`. Process context.

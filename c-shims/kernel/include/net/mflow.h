@@ -41,7 +41,7 @@ struct sock;
 struct udp_table;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		15
+#define MFLOW_ABI		16
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -184,7 +184,7 @@ struct mflow_port {
  *		build it.
  * @split_ingress: the same as @split_napi for packets of @port that never see GRO, or shall be
  *		split behind it: where RPS would choose a CPU.
- * @napi_flush:	@source's NAPI has handed on all it has for now.
+ * @napi_flush:	@source's NAPI has handed on all it has for now. @ended: as a rule its NIC has no more.
  * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
  * @want_source: a packet came on an opted-in device through a NAPI that has no source yet.
  * @arrived:	a tagged packet, which was @pkts on the wire, has reached its
@@ -219,7 +219,7 @@ struct mflow_ops {
 					      unsigned int header_bytes,
 					      unsigned int memory_bytes);
 	bool (*split_ingress)(void *port, struct sk_buff *skb);
-	void (*napi_flush)(void *source);
+	void (*napi_flush)(void *source, bool ended);
 	void (*napi_del)(struct napi_struct *napi);
 	void (*want_source)(void *port);
 	bool (*arrived)(struct sock *sk, struct sk_buff *skb, void *lane,
@@ -280,6 +280,7 @@ struct mflow_route6 {
  * @stages:	the source that takes packets which @lane carries at the end of a stage, or NULL:
  *		no mode wants that
  * @freed_pkts:	packets that were freed here for readers on other CPUs
+ * @freed_for_lanes_pkts: those of @freed_pkts that lanes elsewhere had no time for
  * @reader_tick: the tick in which a reader was last looked at here
  * @reader_ticks: the number of ticks in which it was one of a split flow's
  * @lane_form:	the form that GRO gives to datagrams of @lane (%MFLOW_FORM_SINGLE, ...)
@@ -301,6 +302,7 @@ struct mflow_cpu {
 	bool		lane_sums;
 	bool		looks_up;
 	u64		freed_pkts;
+	u64		freed_for_lanes_pkts;
 	u32		reader_tick;
 	u32		reader_ticks;
 	struct mflow_route routes[MFLOW_DEPTH_MAX + 1];
@@ -312,9 +314,9 @@ struct mflow_cpu {
 
 /**
  * struct mflow_returned - packets that readers leave to the CPU that has built them: it frees them when
- * its lanes have nothing else to do
+ * its lanes have nothing else to do, or lanes elsewhere do
  * @packets:	pushed by readers, in process context on any CPU; taken all at once, by a lane's poll
- *		on this CPU or by @timer on any
+ *		on this CPU, by one on any CPU once the list has been full, or by @timer on any
  * @bytes:	their memory
  * @timer:	frees what no poll has freed for long
  * @lanes:	lanes on this CPU; readers leave nothing to a CPU without
@@ -325,6 +327,16 @@ struct mflow_returned {
 	struct timer_list	timer;
 	unsigned int		lanes;
 } ____cacheline_aligned_in_smp;
+
+/**
+ * struct mflow_freeing - packets that a lane has taken to free them, a part in each poll
+ * @packets:	those that are left
+ * @from:	where they have waited; their memory counts there until they are freed
+ */
+struct mflow_freeing {
+	struct llist_node	*packets;
+	struct mflow_returned	*from;
+};
 
 /* So much of a packet is looked at: all headers of a tunnel and of what it carries (OVERLAY_HEADER_BYTES). */
 #define MFLOW_REQUEST_HEADER	192U
@@ -343,7 +355,7 @@ struct mflow_request *mflow_take_request(struct mflow_source *source,
 					 unsigned int memory_bytes);
 bool __mflow_split_ingress(struct sk_buff *skb);
 void __mflow_split_list(struct list_head *head);
-void __mflow_napi_flush(struct napi_struct *napi);
+void __mflow_napi_flush(struct napi_struct *napi, bool ended);
 bool __mflow_wants(struct napi_struct *napi);
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb);
 bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted);
@@ -392,7 +404,9 @@ void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
 void mflow_receive_skb(struct sk_buff *skb);
 void mflow_lookups_forget(void);
-void mflow_free_returned(void);
+bool mflow_free_returned(struct mflow_freeing *freeing);
+void mflow_free_rest(struct mflow_freeing *freeing);
+bool mflow_returned_is_full(void);
 void mflow_watch_readers(bool watch);
 bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other);
 bool mflow_sock_is_by_cpu(const struct sock *sk);
@@ -574,7 +588,14 @@ static inline void mflow_split_list(struct list_head *head)
 static inline void mflow_napi_flush(struct napi_struct *napi)
 {
 	if (mflow_is_on())
-		__mflow_napi_flush(napi);
+		__mflow_napi_flush(napi, false);
+}
+
+/* The same where the NAPI ends its polls for now. */
+static inline void mflow_napi_ended(struct napi_struct *napi)
+{
+	if (mflow_is_on())
+		__mflow_napi_flush(napi, true);
 }
 
 static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
@@ -735,7 +756,10 @@ static inline bool mflow_hand_on(struct sk_buff *skb, unsigned int stage)
 	return mflow_may_hand_on() && __mflow_hand_on(skb, stage);
 }
 
-/* A reader has done with a datagram. True: the CPU that has built it frees it. */
+/*
+ * A reader has done with a datagram. True: a lane's poll or a timer frees it. That is done on the CPU that has
+ * built the datagram if lanes there have time.
+ */
 static inline bool mflow_return(struct sk_buff *skb)
 {
 	return mflow_is_on() && __mflow_return(skb);

@@ -164,7 +164,7 @@ unsigned int mflow_device_index(const struct net_device *dev);
 unsigned int mflow_device_gro_holds_ms(const struct net_device *dev);
 unsigned int mflow_skb_device_index(const struct sk_buff *skb);
 unsigned int mflow_skb_napi_id(const struct sk_buff *skb);
-u64 mflow_freed_pkts(void);
+u64 mflow_freed_pkts(bool for_lanes);
 void mflow_freed_reset(void);
 u64 mflow_returned_bytes(void);
 unsigned int mflow_stack_max_bytes(void);

@@ -197,7 +197,7 @@ void __mflow_split_list(struct list_head *head)
 	}
 }
 
-void __mflow_napi_flush(struct napi_struct *napi)
+void __mflow_napi_flush(struct napi_struct *napi, bool ended)
 {
 	void *source = READ_ONCE(napi->mflow_source);
 	const struct mflow_ops *ops;
@@ -205,8 +205,12 @@ void __mflow_napi_flush(struct napi_struct *napi)
 	if (!source)
 		return;
 	ops = rcu_dereference_bh(mflow_ops);
-	if (ops)
-		ops->napi_flush(source);
+	if (!ops)
+		return;
+	/* A reader polls without interrupts, and has no time to help others. */
+	if (test_bit(NAPI_STATE_IN_BUSY_POLL, &napi->state))
+		ended = false;
+	ops->napi_flush(source, ended);
 }
 
 bool __mflow_wants(struct napi_struct *napi)
@@ -606,27 +610,54 @@ EXPORT_SYMBOL_GPL(__mflow_hand_on);
 /* So long a packet may wait to be freed. Lanes are polled far more often as long as flows are split. */
 #define MFLOW_RETURNED_WAIT	(HZ / 10)
 
-static void mflow_free_all(struct mflow_returned *returned)
-{
-	struct llist_node *packets = llist_del_all(&returned->packets);
-	unsigned int pkts = 0, bytes = 0;
-	struct sk_buff *skb, *next;
+/* Memory that a poll frees for readers, or a little more: what came for the lane meanwhile waits no longer. */
+#define MFLOW_FREED_AT_ONCE	(1 << 17)
 
-	llist_for_each_entry_safe(skb, next, packets, ll_node) {
+/* Returns their number. Softirqs disabled. */
+static unsigned int mflow_free_some(struct mflow_freeing *freeing)
+{
+	unsigned int pkts = 0, bytes = 0;
+	struct sk_buff *skb;
+
+	while (freeing->packets && bytes < MFLOW_FREED_AT_ONCE) {
+		skb = llist_entry(freeing->packets, struct sk_buff, ll_node);
+		freeing->packets = freeing->packets->next;
 		pkts++;
 		bytes += skb->truesize;
 		napi_consume_skb(skb, 1);
 	}
-	atomic_sub(bytes, &returned->bytes);
+	atomic_sub(bytes, &freeing->from->bytes);
 	this_cpu_add(mflow_cpu.freed_pkts, pkts);
+	return pkts;
 }
+
+static bool mflow_take_returned(struct mflow_freeing *freeing,
+				struct mflow_returned *returned)
+{
+	freeing->from = returned;
+	freeing->packets = llist_del_all(&returned->packets);
+	return freeing->packets;
+}
+
+/* Frees what a lane that ends has taken. Process context. */
+void mflow_free_rest(struct mflow_freeing *freeing)
+{
+	local_bh_disable();
+	while (freeing->packets)
+		mflow_free_some(freeing);
+	local_bh_enable();
+}
+EXPORT_SYMBOL_GPL(mflow_free_rest);
 
 /* For what came after the CPU's last poll. */
 static void mflow_returned_waited(struct timer_list *timer)
 {
 	struct mflow_returned *returned = from_timer(returned, timer, timer);
+	struct mflow_freeing freeing;
 
-	mflow_free_all(returned);
+	mflow_take_returned(&freeing, returned);
+	while (freeing.packets)
+		mflow_free_some(&freeing);
 }
 
 DEFINE_PER_CPU(struct mflow_returned, mflow_returned) = {
@@ -634,19 +665,56 @@ DEFINE_PER_CPU(struct mflow_returned, mflow_returned) = {
 };
 EXPORT_PER_CPU_SYMBOL_GPL(mflow_returned);
 
-/* At the end of a lane's poll that has found nothing more to do. */
-void mflow_free_returned(void)
-{
-	struct mflow_returned *returned = this_cpu_ptr(&mflow_returned);
+/*
+ * The number of a CPU whose list was full a moment ago, plus one: its lanes have no time. 0: none is known. A hint.
+ * A reader writes it once, and the lane that helps writes 0.
+ */
+static unsigned int mflow_returned_full ____cacheline_aligned_in_smp;
 
-	if (!llist_empty(&returned->packets))
-		mflow_free_all(returned);
+/* Returns whether a lane would find packets to free for which the CPU of the packets has no time. */
+bool mflow_returned_is_full(void)
+{
+	return READ_ONCE(mflow_returned_full);
+}
+EXPORT_SYMBOL_GPL(mflow_returned_is_full);
+
+/* Takes packets that wait here, or for a CPU that is busy. */
+static bool mflow_take_any(struct mflow_freeing *freeing)
+{
+	struct mflow_returned *here = this_cpu_ptr(&mflow_returned);
+	unsigned int full;
+
+	if (!llist_empty(&here->packets))
+		return mflow_take_returned(freeing, here);
+	full = READ_ONCE(mflow_returned_full);
+	if (likely(!full))
+		return false;
+	WRITE_ONCE(mflow_returned_full, 0);
+	return mflow_take_returned(freeing,
+				   per_cpu_ptr(&mflow_returned, full - 1));
+}
+
+/*
+ * At the end of a lane's poll that has found nothing more to do. It goes on with what the poll before has left.
+ * True: something is left, and the lane is to be polled again.
+ */
+bool mflow_free_returned(struct mflow_freeing *freeing)
+{
+	unsigned int pkts;
+
+	if (!freeing->packets && !mflow_take_any(freeing))
+		return false;
+	pkts = mflow_free_some(freeing);
+	if (freeing->from != this_cpu_ptr(&mflow_returned))
+		this_cpu_add(mflow_cpu.freed_for_lanes_pkts, pkts);
+	return freeing->packets;
 }
 EXPORT_SYMBOL_GPL(mflow_free_returned);
 
 /*
  * Freeing is a good part of what a reader does for a small datagram, and a reader is one thread. A lane
- * that is busy does not get to it: then the list is full, and the reader frees for itself.
+ * that is busy does not get to it: then the list is full, and the reader frees for itself until another
+ * lane does.
  */
 bool __mflow_return(struct sk_buff *skb)
 {
@@ -654,9 +722,13 @@ bool __mflow_return(struct sk_buff *skb)
 	struct mflow_returned *returned = per_cpu_ptr(&mflow_returned, cpu);
 
 	if (!READ_ONCE(returned->lanes) || cpu == raw_smp_processor_id() ||
-	    skb_shared(skb) ||
-	    atomic_read(&returned->bytes) >= MFLOW_RETURNED_MAX)
+	    skb_shared(skb))
 		return false;
+	if (atomic_read(&returned->bytes) >= MFLOW_RETURNED_MAX) {
+		if (!READ_ONCE(mflow_returned_full))
+			WRITE_ONCE(mflow_returned_full, cpu + 1);
+		return false;
+	}
 	atomic_add(skb->truesize, &returned->bytes);
 	/*
 	 * The first packet of a list sets the timer. A timer that still seems set is taken off before its
