@@ -259,8 +259,8 @@ impl<P: Packet> Dispatcher<P> {
         places
     }
 
-    /// Takes packets of a flow that are not built yet, and of no open run. Returns a place for each packet that a lane takes, from the
-    /// first one on.
+    /// Takes packets that are not built yet, and for which [`run_of`](Self::run_of) has found no run. Returns a place for each packet
+    /// that a lane takes, from the first one on.
     /// The caller fills the places before it calls the dispatcher or its lanes again. Packets without a place are not counted,
     /// and the caller may ask for them again. If there is no place at all, the caller has to build and dispatch the next packet.
     /// Only packets that just join a lane's open batch can come this way, so a flow's state never changes without a packet.

@@ -47,7 +47,8 @@ impl Run {
         self.room_pkts - self.left_pkts
     }
 
-    /// Returns whether a packet of `flow` that comes now belongs to the run. The last packet of a window does not: it ends the window.
+    /// Returns whether a packet of `flow` that comes now belongs to the run. The first
+    /// packet behind the window does not: it has to be built, and ends the window.
     #[inline]
     pub(super) fn takes(&self, flow: Ipv4Flow, now_ms: u32) -> bool {
         self.flow == flow
@@ -166,5 +167,5 @@ impl Runs {
 /// Returns the place of a flow's run.
 #[inline]
 fn place_of(flow: Ipv4Flow) -> usize {
-    flow.spread() % PLACES
+    flow.place(PLACES)
 }

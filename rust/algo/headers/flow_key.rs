@@ -219,11 +219,12 @@ impl Ipv4Flow {
         )
     }
 
-    /// Returns a number of 8 bits that most flows of a host do not have in common, whichever of the two ports they share.
+    /// Returns one of so many places, a power of two. Flows that have one of their ports in common mostly get different ones.
     #[inline(always)]
-    pub fn spread(&self) -> usize {
-        // CAST: 8 bits.
-        (self.ports.wrapping_mul(MIX_A as u32 | 1) >> 24) as usize
+    pub fn place(&self, places: usize) -> usize {
+        let mixed = self.ports.wrapping_mul(MIX_A as u32 | 1);
+        // CAST: below `places`. The upper bits of a product depend on all bits of both ports.
+        ((u64::from(mixed) * places as u64) >> 32) as usize
     }
 }
 

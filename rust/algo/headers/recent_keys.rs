@@ -42,7 +42,7 @@ impl RecentKeys {
     #[inline]
     pub fn ipv4(&mut self, hasher: impl FnOnce() -> FlowHasher, flow: Ipv4Flow) -> FlowKey {
         // PANIC: the remainder is below the length.
-        let (recent, key) = &mut self.places[flow.spread() % PLACES];
+        let (recent, key) = &mut self.places[flow.place(PLACES)];
         if *recent != flow {
             (*recent, *key) = (flow, hasher().ipv4(flow));
         }

@@ -36,7 +36,7 @@ const BEHIND_BATCHES: u32 = 2 * ENOUGH_BATCHES;
 /// these batches take, and not for as long as a full ring takes.
 const MOST_BATCHES: u32 = 2 * BEHIND_BATCHES;
 
-/// The own lane helps with [`OWN_BATCHES`] for each of these many batches of others: its CPU has the work of dispatching, too.
+/// For every [`OTHERS_BATCHES`] batches of others the own lane has [`OWN_BATCHES`]: its CPU has the work of dispatching, too.
 const OTHERS_BATCHES: u32 = 5;
 const OWN_BATCHES: u32 = 2;
 
@@ -176,7 +176,7 @@ pub struct LaneSet<P: Packet> {
     nr_lanes: usize,
     // The lane that got the last batch.
     last: usize,
-    // Of each batch that others get, [`OWN_BATCHES`]; a batch of the own lane takes [`OTHERS_BATCHES`].
+    // Grows by `OWN_BATCHES` with each batch of others, and falls by `OTHERS_BATCHES` with each of the own lane.
     own_credit: u32,
     // Bit `n`: lane `n` got items since the last `take_touched`. The own lane has one, too.
     touched: u32,

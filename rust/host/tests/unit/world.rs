@@ -816,9 +816,9 @@ pub(crate) fn expected(flow: u16, range: Range<u64>, fate: fn(u64) -> Fate) -> V
 
 /// The source port of flow 1. The dispatcher has one place for its run and that of flow 0 (`algo/flow/run.rs`).
 static PORT_OF_FLOW_1: LazyLock<u16> = LazyLock::new(|| {
-    let spread = |port| Ipv4Flow::of(&header_from(port)).map(|flow| flow.spread());
+    let place = |port| Ipv4Flow::of(&header_from(port)).map(|flow| flow.place(16));
     let mut ports = 0x100..;
-    ports.find(|port| spread(*port) == spread(0)).unwrap()
+    ports.find(|port| place(*port) == place(0)).unwrap()
 });
 
 /// Returns the first bytes of a flow's packets.
