@@ -270,13 +270,17 @@ pub(crate) fn wait_split_since(before: u64, flows: u64) -> Result<()> {
         Mode::Mflow => command::wait_until("all flows are split", || {
             Ok(flows_split()? >= before + flows)
         })
-        // Which say why.
-        .with_context(|| format!("{}{}", text_of("flows"), text_of("stats"))),
+        .with_context(reasons),
         Mode::FalconDev | Mode::FalconFunc => {
             let staged = staged_pkts()?;
             command::wait_until("packets go through stages", || Ok(staged_pkts()? > staged))
         }
     }
+}
+
+/// Returns the flows and the counters, which say why a flow is not split.
+pub(crate) fn reasons() -> String {
+    ["flows", "stats"].map(text_of).concat()
 }
 
 /// Returns how many packets have begun to go from CPU to CPU; 0 without the module.

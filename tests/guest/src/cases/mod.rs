@@ -161,6 +161,7 @@ fn all() -> Vec<Case> {
         lanes::scaling::datagrams(),
         lanes::sources::cases(),
         lanes::build::datagrams(),
+        lanes::freeing::cases(),
         lanes::mode::datagrams(),
         lanes::stage_load::datagrams(),
         traffic::tunnels::cases(),

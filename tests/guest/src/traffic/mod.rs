@@ -152,6 +152,7 @@ pub(crate) trait Live {
         let split = || -> Result<u64> { Ok(mflow::flows_split()?.saturating_sub(before)) };
         self.wait_for("all flows are split", START, || Ok(split()? >= flows))
             .with_context(|| format!("{:?} of {flows} flows were split", split().ok()))
+            .with_context(mflow::reasons)
     }
 
     /// Waits until packets go from CPU to CPU.

@@ -83,12 +83,6 @@ pub(crate) fn datagrams() -> Vec<Case> {
         Run::Plain,
         classes,
     ));
-    cases.push(Case::of_module(
-        "build/freed",
-        "what lanes have built they free when it has been read, the last of it too, and nothing is lost or reordered",
-        Run::Always,
-        freed,
-    ));
     cases
 }
 
@@ -193,26 +187,6 @@ fn require_lanes_build(outcome: &Outcome, are_to: bool) -> Result<()> {
         if are_to { "were to" } else { "were not to" }
     );
     Ok(())
-}
-
-fn freed(rig: &Rig) -> Result<Outcome> {
-    let knobs = Knobs {
-        build: "lane",
-        ..Knobs::of(2, 64)
-    };
-    // It waits until nothing is left to be freed.
-    let outcome = rig.unnoticed(&rig.datagrams(), &knobs, |_| Ok(()))?;
-    outcome.judge(|outcome| {
-        let (freed, built) = (
-            outcome.counter("freed_pkts")?,
-            outcome.counter("request_pkts")?,
-        );
-        ensure!(
-            freed >= built / 2,
-            "of {built} packets that lanes built they freed {freed}"
-        );
-        Ok(())
-    })
 }
 
 fn xdp(rig: &Rig) -> Result<Outcome> {
@@ -372,7 +346,7 @@ fn until_builders(expected: &str) -> Result<()> {
 }
 
 /// Returns whether a device's driver leaves the building of packets to lanes.
-fn leaves_building(device: &str) -> Result<bool> {
+pub(super) fn leaves_building(device: &str) -> Result<bool> {
     let link = format!("/sys/class/net/{device}/device/driver");
     let driver = fs::read_link(&link).context(link)?;
     let name = driver.file_name().and_then(|name| name.to_str());
@@ -416,7 +390,7 @@ fn napi(rig: &Rig) -> Result<Option<Outcome>> {
     Ok(None)
 }
 
-fn connected(own: SocketAddr, peer: SocketAddr) -> Result<UdpSocket> {
+pub(super) fn connected(own: SocketAddr, peer: SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(own)?;
     socket.connect(peer)?;
     Ok(socket)

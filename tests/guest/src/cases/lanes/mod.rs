@@ -4,6 +4,7 @@
 
 pub(crate) mod auto;
 pub(crate) mod build;
+pub(crate) mod freeing;
 pub(crate) mod hints;
 pub(crate) mod interrupts;
 pub(crate) mod load;
