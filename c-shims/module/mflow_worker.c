@@ -23,7 +23,7 @@ static struct hrtimer mflow_deadlines[MFLOW_SLOTS];
 static int mflow_worker_done(struct mflow_worker *worker, int work, int budget)
 {
 	if (work < budget) {
-		bool is_left = mflow_free_returned(&worker->freeing);
+		bool is_left = mflow_free_returned();
 
 		napi_complete_done(&worker->napi, work);
 		if (mflow_way_polls_again(&worker->way) || is_left)
@@ -112,7 +112,6 @@ void mflow_worker_destroy(struct mflow_worker *worker)
 	mflow_worker_count(worker, -1);
 	/* Waits for SCHED to clear, and with it for the interrupt. */
 	napi_disable(&worker->napi);
-	mflow_free_rest(&worker->freeing);
 	/*
 	 * A walk of the device's NAPIs may be at this one still, and touches no lane. A source has many, and their
 	 * callers hold rtnl: none waits for a grace period of its own.

@@ -5,7 +5,6 @@
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
 #include <linux/smp.h>
-#include <net/mflow.h>
 
 /* Of the way into the stack that the build has chosen: patched/ or stock/. */
 #include "mflow_way.h"
@@ -15,7 +14,6 @@
  * @napi:	its softirq context; SCHED also guards @csd
  * @csd:	the interrupt that schedules @napi on @cpu
  * @way:	the state of the way into the stack
- * @freeing:	datagrams that it frees for readers; used in its poll
  * @lane:	the Rust half's lane
  * @cpu:	the CPU on which it runs, unless that CPU is offline
  * @rcu:	frees it
@@ -24,7 +22,6 @@ struct mflow_worker {
 	struct napi_struct	napi;
 	call_single_data_t	csd;
 	struct mflow_way	way;
-	struct mflow_freeing	freeing;
 	void			*lane;
 	unsigned int		cpu;
 	struct rcu_head		rcu;

@@ -111,13 +111,9 @@ void mflow_lookups_forget(void)
 }
 
 /* Does nothing: readers free what they have read. */
-bool mflow_free_returned(struct mflow_freeing *freeing)
+bool mflow_free_returned(void)
 {
 	return false;
-}
-
-void mflow_free_rest(struct mflow_freeing *freeing)
-{
 }
 
 /* Readers leave nothing. */

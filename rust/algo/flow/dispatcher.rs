@@ -16,8 +16,8 @@
 
 use super::fenced_flows::Fenced;
 use super::poll_pace::{Pace, PollPace};
-pub use super::run::RunPlace;
 use super::run::{Run, Runs};
+pub use super::run::{RunPlace, RUN_PLACES};
 use super::state::{Carrier, FlowState, Split};
 use super::table::FlowTable;
 use super::transitions::Transition;

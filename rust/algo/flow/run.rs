@@ -13,7 +13,7 @@ use crate::algo::limits::RATE_WINDOW_MS;
 use crate::algo::tag::Tag;
 
 /// Runs that are open at once, each in the place that its flow's ports give it.
-const PLACES: usize = 16;
+pub const RUN_PLACES: usize = 16;
 
 /// The packets of one run. They are of IPv4.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ pub struct RunPlace(usize);
 /// The runs of a source. Memory of zeros has none.
 #[derive(Debug)]
 pub(super) struct Runs {
-    places: [Run; PLACES],
+    places: [Run; RUN_PLACES],
     // Bit `n`: the run in place `n` is open. A run that is not open has no room, and its flow is the last one of the place.
     open: u16,
 }
@@ -73,7 +73,7 @@ impl Runs {
     /// Returns a set without runs.
     pub(super) const fn new() -> Self {
         Self {
-            places: [Run::NONE; PLACES],
+            places: [Run::NONE; RUN_PLACES],
             open: 0,
         }
     }
@@ -98,7 +98,7 @@ impl Runs {
     #[inline(always)]
     pub(super) fn at(&mut self, place: RunPlace) -> &mut Run {
         // PANIC: the remainder is below the length.
-        &mut self.places[place.0 % PLACES]
+        &mut self.places[place.0 % RUN_PLACES]
     }
 
     /// Returns the packets that open runs have taken.
@@ -152,7 +152,7 @@ impl Runs {
             let place = left.trailing_zeros() as usize;
             left &= left - 1;
             // PANIC: the remainder is below the length.
-            let run = &mut self.places[place % PLACES];
+            let run = &mut self.places[place % RUN_PLACES];
             if ends(place, run) {
                 self.open &= !(1 << place);
                 let ended = *run;
@@ -167,5 +167,5 @@ impl Runs {
 /// Returns the place of a flow's run.
 #[inline]
 fn place_of(flow: Ipv4Flow) -> usize {
-    flow.place(PLACES)
+    flow.place(RUN_PLACES)
 }

@@ -317,26 +317,18 @@ struct mflow_cpu {
  * its lanes have nothing else to do, or lanes elsewhere do
  * @packets:	pushed by readers, in process context on any CPU; taken all at once, by a lane's poll
  *		on this CPU, by one on any CPU once the list has been full, or by @timer on any
+ * @rest:	what a poll has taken and not freed; for the next one of these
  * @bytes:	their memory
  * @timer:	frees what no poll has freed for long
  * @lanes:	lanes on this CPU; readers leave nothing to a CPU without
  */
 struct mflow_returned {
 	struct llist_head	packets;
+	struct llist_node	*rest;
 	atomic_t		bytes;
 	struct timer_list	timer;
 	unsigned int		lanes;
 } ____cacheline_aligned_in_smp;
-
-/**
- * struct mflow_freeing - packets that a lane has taken to free them, a part in each poll
- * @packets:	those that are left
- * @from:	where they have waited; their memory counts there until they are freed
- */
-struct mflow_freeing {
-	struct llist_node	*packets;
-	struct mflow_returned	*from;
-};
 
 /* So much of a packet is looked at: all headers of a tunnel and of what it carries (OVERLAY_HEADER_BYTES). */
 #define MFLOW_REQUEST_HEADER	192U
@@ -404,8 +396,7 @@ void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
 void mflow_receive_skb(struct sk_buff *skb);
 void mflow_lookups_forget(void);
-bool mflow_free_returned(struct mflow_freeing *freeing);
-void mflow_free_rest(struct mflow_freeing *freeing);
+bool mflow_free_returned(void);
 bool mflow_returned_is_full(void);
 void mflow_watch_readers(bool watch);
 bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other);

@@ -610,54 +610,54 @@ EXPORT_SYMBOL_GPL(__mflow_hand_on);
 /* So long a packet may wait to be freed. Lanes are polled far more often as long as flows are split. */
 #define MFLOW_RETURNED_WAIT	(HZ / 10)
 
-/* Memory that a poll frees for readers, or a little more: what came for the lane meanwhile waits no longer. */
+/* Memory that a poll frees for readers, up to the end of a datagram: what has come for the lane waits no longer. */
 #define MFLOW_FREED_AT_ONCE	(1 << 17)
 
-/* Returns their number. Softirqs disabled. */
-static unsigned int mflow_free_some(struct mflow_freeing *freeing)
+static void mflow_returned_wait(struct mflow_returned *returned)
 {
-	unsigned int pkts = 0, bytes = 0;
+	if (!timer_pending(&returned->timer))
+		mod_timer(&returned->timer, jiffies + MFLOW_RETURNED_WAIT);
+}
+
+/*
+ * Frees packets that have this memory, and adds their number to @pkts. Softirqs disabled. True: some are left.
+ * Others may do the same at the same time, each with packets of its own.
+ */
+static bool mflow_free_some(struct mflow_returned *returned,
+			    unsigned int most_bytes, u64 *pkts)
+{
+	struct llist_node *left = xchg(&returned->rest, NULL);
+	unsigned int bytes = 0;
 	struct sk_buff *skb;
 
-	while (freeing->packets && bytes < MFLOW_FREED_AT_ONCE) {
-		skb = llist_entry(freeing->packets, struct sk_buff, ll_node);
-		freeing->packets = freeing->packets->next;
-		pkts++;
+	if (!left)
+		left = llist_del_all(&returned->packets);
+	while (left) {
+		if (bytes >= most_bytes &&
+		    !cmpxchg(&returned->rest, NULL, left))
+			break;
+		skb = llist_entry(left, struct sk_buff, ll_node);
+		left = left->next;
 		bytes += skb->truesize;
 		napi_consume_skb(skb, 1);
+		(*pkts)++;
 	}
-	atomic_sub(bytes, &freeing->from->bytes);
-	this_cpu_add(mflow_cpu.freed_pkts, pkts);
-	return pkts;
+	atomic_sub(bytes, &returned->bytes);
+	if (left)
+		mflow_returned_wait(returned);
+	return left;
 }
-
-static bool mflow_take_returned(struct mflow_freeing *freeing,
-				struct mflow_returned *returned)
-{
-	freeing->from = returned;
-	freeing->packets = llist_del_all(&returned->packets);
-	return freeing->packets;
-}
-
-/* Frees what a lane that ends has taken. Process context. */
-void mflow_free_rest(struct mflow_freeing *freeing)
-{
-	local_bh_disable();
-	while (freeing->packets)
-		mflow_free_some(freeing);
-	local_bh_enable();
-}
-EXPORT_SYMBOL_GPL(mflow_free_rest);
 
 /* For what came after the CPU's last poll. */
 static void mflow_returned_waited(struct timer_list *timer)
 {
 	struct mflow_returned *returned = from_timer(returned, timer, timer);
-	struct mflow_freeing freeing;
+	u64 pkts = 0;
 
-	mflow_take_returned(&freeing, returned);
-	while (freeing.packets)
-		mflow_free_some(&freeing);
+	/* The rest that a poll has left, then the list. */
+	mflow_free_some(returned, UINT_MAX, &pkts);
+	mflow_free_some(returned, UINT_MAX, &pkts);
+	this_cpu_add(mflow_cpu.freed_pkts, pkts);
 }
 
 DEFINE_PER_CPU(struct mflow_returned, mflow_returned) = {
@@ -669,45 +669,42 @@ EXPORT_PER_CPU_SYMBOL_GPL(mflow_returned);
  * The number of a CPU whose list was full a moment ago, plus one: its lanes have no time. 0: none is known. A hint.
  * A reader writes it once, and the lane that helps writes 0.
  */
-static unsigned int mflow_returned_full ____cacheline_aligned_in_smp;
+static struct {
+	unsigned int cpu_plus_1;
+} ____cacheline_aligned_in_smp mflow_returned_full;
 
-/* Returns whether a lane would find packets to free for which the CPU of the packets has no time. */
+/* Returns whether a lane may find packets to free for which the CPU of the packets has no time. */
 bool mflow_returned_is_full(void)
 {
-	return READ_ONCE(mflow_returned_full);
+	return READ_ONCE(mflow_returned_full.cpu_plus_1);
 }
 EXPORT_SYMBOL_GPL(mflow_returned_is_full);
 
-/* Takes packets that wait here, or for a CPU that is busy. */
-static bool mflow_take_any(struct mflow_freeing *freeing)
-{
-	struct mflow_returned *here = this_cpu_ptr(&mflow_returned);
-	unsigned int full;
-
-	if (!llist_empty(&here->packets))
-		return mflow_take_returned(freeing, here);
-	full = READ_ONCE(mflow_returned_full);
-	if (likely(!full))
-		return false;
-	WRITE_ONCE(mflow_returned_full, 0);
-	return mflow_take_returned(freeing,
-				   per_cpu_ptr(&mflow_returned, full - 1));
-}
-
 /*
- * At the end of a lane's poll that has found nothing more to do. It goes on with what the poll before has left.
- * True: something is left, and the lane is to be polled again.
+ * At the end of a lane's poll that has found nothing more to do: frees a part of what waits for this CPU, or else
+ * for one that is busy. True: something is left, and the lane is to be polled again.
  */
-bool mflow_free_returned(struct mflow_freeing *freeing)
+bool mflow_free_returned(void)
 {
-	unsigned int pkts;
+	struct mflow_returned *returned = this_cpu_ptr(&mflow_returned);
+	unsigned int full = 0;
+	bool is_left;
+	u64 pkts = 0;
 
-	if (!freeing->packets && !mflow_take_any(freeing))
-		return false;
-	pkts = mflow_free_some(freeing);
-	if (freeing->from != this_cpu_ptr(&mflow_returned))
+	if (!READ_ONCE(returned->rest) && llist_empty(&returned->packets)) {
+		full = READ_ONCE(mflow_returned_full.cpu_plus_1);
+		if (likely(!full))
+			return false;
+		returned = per_cpu_ptr(&mflow_returned, full - 1);
+	}
+	is_left = mflow_free_some(returned, MFLOW_FREED_AT_ONCE, &pkts);
+	this_cpu_add(mflow_cpu.freed_pkts, pkts);
+	if (full) {
+		/* Cleared behind the first part: until then the list counts as full. */
+		WRITE_ONCE(mflow_returned_full.cpu_plus_1, is_left ? full : 0);
 		this_cpu_add(mflow_cpu.freed_for_lanes_pkts, pkts);
-	return freeing->packets;
+	}
+	return is_left;
 }
 EXPORT_SYMBOL_GPL(mflow_free_returned);
 
@@ -725,8 +722,8 @@ bool __mflow_return(struct sk_buff *skb)
 	    skb_shared(skb))
 		return false;
 	if (atomic_read(&returned->bytes) >= MFLOW_RETURNED_MAX) {
-		if (!READ_ONCE(mflow_returned_full))
-			WRITE_ONCE(mflow_returned_full, cpu + 1);
+		if (!READ_ONCE(mflow_returned_full.cpu_plus_1))
+			WRITE_ONCE(mflow_returned_full.cpu_plus_1, cpu + 1);
 		return false;
 	}
 	atomic_add(skb->truesize, &returned->bytes);
@@ -734,9 +731,8 @@ bool __mflow_return(struct sk_buff *skb)
 	 * The first packet of a list sets the timer. A timer that still seems set is taken off before its
 	 * function takes the list; to push and to take are full barriers, so it finds this packet.
 	 */
-	if (llist_add(&skb->ll_node, &returned->packets) &&
-	    !timer_pending(&returned->timer))
-		mod_timer(&returned->timer, jiffies + MFLOW_RETURNED_WAIT);
+	if (llist_add(&skb->ll_node, &returned->packets))
+		mflow_returned_wait(returned);
 	return true;
 }
 

@@ -10,7 +10,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use mflow_algo::algo::counters::{Counter, Counters};
-use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, Unbuilt};
+use mflow_algo::algo::flow::dispatcher::{
+    Config, Dispatched, Dispatcher, Host, Unbuilt, RUN_PLACES,
+};
 use mflow_algo::algo::flow::transitions::Transition;
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, Ipv4Flow, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
@@ -816,7 +818,7 @@ pub(crate) fn expected(flow: u16, range: Range<u64>, fate: fn(u64) -> Fate) -> V
 
 /// The source port of flow 1. The dispatcher has one place for its run and that of flow 0 (`algo/flow/run.rs`).
 static PORT_OF_FLOW_1: LazyLock<u16> = LazyLock::new(|| {
-    let place = |port| Ipv4Flow::of(&header_from(port)).map(|flow| flow.place(16));
+    let place = |port| Ipv4Flow::of(&header_from(port)).map(|flow| flow.place(RUN_PLACES));
     let mut ports = 0x100..;
     ports.find(|port| place(*port) == place(0)).unwrap()
 });

@@ -21,12 +21,13 @@ use crate::traffic::rig::Rig;
 
 /// The port of both ends of the flow, and those of other flows.
 const PORT: u16 = 5_011;
-const OTHER_PORTS: RangeInclusive<u16> = 5_012..=5_019;
+const OTHER_PORTS: RangeInclusive<u16> = 5_012..=5_043;
 
-/// Datagrams that are sent in a row, the pause behind them, and twice the memory that the list of one CPU may have.
+/// Datagrams that are sent in a row, the pause behind them, and eight times the memory that the list of one CPU may have.
 const BURST: u64 = 64;
 const PAUSE: Duration = Duration::from_millis(2);
-const MANY_BYTES: u32 = 2 << 20;
+const MANY_BYTES: u32 = 8 << 20;
+const MOST_PKTS: u64 = 1 << 16;
 const WAIT: Duration = Duration::from_secs(20);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -75,7 +76,7 @@ fn elsewhere(rig: &Rig) -> Result<Option<Outcome>> {
         build: "lane",
         ..Knobs::of(1, 16).eager()
     };
-    rig.prepare(&rig.datagrams(), &knobs)?;
+    rig.prepare_pinned(&rig.datagrams(), &knobs)?;
     let (from, to) = (Family::V4.client(), topology::end_of_tunnel()?);
     let ends = |port| -> Result<(UdpSocket, UdpSocket)> {
         let (client, host) = (SocketAddr::from((from, port)), SocketAddr::from((to, port)));
@@ -85,9 +86,8 @@ fn elsewhere(rig: &Rig) -> Result<Option<Outcome>> {
         Ok((netns::within(CLIENT, || connected(client, host))?, reader))
     };
     let (sender, reader) = ends(PORT)?;
-    // With several queues, some of these come by the flow's.
+    // With four queues, some of these come by the flow's.
     let others = OTHER_PORTS.map(ends).collect::<Result<Vec<_>>>()?;
-    let allowed = cpu::Allowed::here()?;
     // The reader leaves nothing to its own CPU.
     cpu::pin(cpu::READER)?;
     command::wait_until("the NIC's CPU frees datagrams for the lane", || {
@@ -95,23 +95,25 @@ fn elsewhere(rig: &Rig) -> Result<Option<Outcome>> {
         for _ in 0..sent {
             reader.recv(&mut [0]).context("a datagram is missing")?;
         }
+        let freed = || -> Result<u64> { Stats::read()?.get("freed_for_lanes_pkts") };
+        let before = freed()?;
         for (sender, reader) in &others {
             sender.send(&[0])?;
             reader
                 .recv(&mut [0])
                 .context("the other flow's datagram is missing")?;
         }
-        Ok(Stats::read()?.get("freed_for_lanes_pkts")? > 0)
+        Ok(freed()? > before)
     })?;
-    allowed.restore()?;
     rig.settle()?;
     Ok(None)
 }
 
-/// Sends datagrams until so much waits for the reader, and waits until all have come. Returns their number.
+/// Sends datagrams until so much waits for the reader, and waits until lanes have nothing to do. Returns their number.
 fn fill(sender: &UdpSocket, reader: &UdpSocket) -> Result<u64> {
     let mut sent = 0;
     while sockopt::receive_memory(reader)?.bytes < MANY_BYTES {
+        ensure!(sent < MOST_PKTS, "{sent} datagrams do not fill the socket");
         for _ in 0..BURST {
             sender.send(&[0])?;
         }
