@@ -610,9 +610,13 @@ EXPORT_SYMBOL_GPL(__mflow_hand_on);
 /* So long a packet may wait to be freed. Lanes are polled far more often as long as flows are split. */
 #define MFLOW_RETURNED_WAIT	(HZ / 10)
 
-/* Memory that a poll frees for readers, up to the end of a datagram: what has come for the lane waits no longer. */
+/* Memory that one poll frees for readers, in whole datagrams. Packets that come for the lane wait for that. */
 #define MFLOW_FREED_AT_ONCE	(1 << 17)
 
+/*
+ * Sets the timer that frees what no poll does. Called behind a full barrier that has made packets visible. A timer
+ * that still seems set is taken off before its function takes the packets, so it finds these.
+ */
 static void mflow_returned_wait(struct mflow_returned *returned)
 {
 	if (!timer_pending(&returned->timer))
@@ -620,8 +624,11 @@ static void mflow_returned_wait(struct mflow_returned *returned)
 }
 
 /*
- * Frees packets that have this memory, and adds their number to @pkts. Softirqs disabled. True: some are left.
- * Others may do the same at the same time, each with packets of its own.
+ * Frees packets of this memory at most, up to the end of one, and adds their number to @pkts. Softirqs disabled.
+ * Several CPUs may do that at a time: a list and a rest are taken whole, with xchg(), by one of them. If another
+ * one has put back its rest meanwhile, there is no place for this one's, which is freed at once.
+ *
+ * Return: true if packets are left, for the next poll or the timer.
  */
 static bool mflow_free_some(struct mflow_returned *returned,
 			    unsigned int most_bytes, u64 *pkts)
@@ -727,10 +734,7 @@ bool __mflow_return(struct sk_buff *skb)
 		return false;
 	}
 	atomic_add(skb->truesize, &returned->bytes);
-	/*
-	 * The first packet of a list sets the timer. A timer that still seems set is taken off before its
-	 * function takes the list; to push and to take are full barriers, so it finds this packet.
-	 */
+	/* The first packet of a list sets the timer; llist_add() is a full barrier. */
 	if (llist_add(&skb->ll_node, &returned->packets))
 		mflow_returned_wait(returned);
 	return true;

@@ -27,6 +27,7 @@ const OTHER_PORTS: RangeInclusive<u16> = 5_012..=5_043;
 const BURST: u64 = 64;
 const PAUSE: Duration = Duration::from_millis(2);
 const MANY_BYTES: u32 = 8 << 20;
+/// The most datagrams that are sent for that, and the longest wait for one.
 const MOST_PKTS: u64 = 1 << 16;
 const WAIT: Duration = Duration::from_secs(20);
 
