@@ -53,3 +53,25 @@ fn a_source_rests_at_once_while_flows_are_refused() {
     assert!(!rest.end_poll(1, false, false));
     assert_eq!(rest.stands_for(), 1);
 }
+
+#[test]
+fn a_long_rest_is_deep_and_ends_in_two_steps() {
+    let mut rest = Rest::default();
+    assert!(!rest.end_poll(0, false, false));
+    // What rests is at the end of a round: each round is of one kind.
+    assert_eq!(looks(&mut rest, 999, 13), [12]);
+    assert_eq!(looks(&mut rest, 1_000, 58), [28, 57]);
+    assert_eq!(rest.stands_for(), 29);
+    // A burst of a slow flow ends the deep rest, and no more.
+    assert!(rest.wake(1_001));
+    assert_eq!(looks(&mut rest, 1_001, 26), [12, 25]);
+    assert_eq!(rest.stands_for(), 13);
+    assert!(rest.wake(1_002));
+    assert_eq!(rest.stands_for(), 1);
+    assert_eq!(looks(&mut rest, 1_301, 5).len(), 5);
+    assert_eq!(looks(&mut rest, 1_302, 13), [12]);
+    // Where flows are refused no rest is deep.
+    assert_eq!(looks(&mut rest, 2_002, 29), [28]);
+    assert!(rest.end_poll(2_003, false, true));
+    assert_eq!(rest.stands_for(), 13);
+}
