@@ -14,7 +14,7 @@ use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 pub const EINVAL: c_uint = 22;
 pub const IFNAMSIZ: c_uint = 16;
 
-pub const MFLOW_ABI: c_uint = 16;
+pub const MFLOW_ABI: c_uint = 17;
 pub const MFLOW_SLOT_SHIFT: c_uint = 23;
 pub const MFLOW_KIND_SHIFT: c_uint = 29;
 pub const MFLOW_SLOTS: c_uint = 64;

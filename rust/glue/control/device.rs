@@ -224,7 +224,7 @@ impl DeviceState {
 }
 
 /// Returns whether packets are taken behind GRO. Those of drivers that do not call it are anyway.
-fn is_behind_gro(knobs: &Knobs) -> bool {
+pub(super) fn is_behind_gro(knobs: &Knobs) -> bool {
     match knobs.mode {
         Mode::Mflow => knobs.scaling == Scaling::Device,
         Mode::FalconDev => true,

@@ -3,7 +3,7 @@
 //! Start and end of devices and of splitting itself. Process context, under the configuration lock.
 
 use super::configuration::{Configuration, MAX_DEVICES};
-use super::device::DeviceState;
+use super::device::{is_behind_gro, DeviceState};
 use super::sampling_work::SamplingWork;
 use super::stop::STOP_MS;
 use super::{auto_cpus, pipeline};
@@ -58,6 +58,12 @@ impl Configuration {
         Ok(())
     }
 
+    /// Lets the hook behind GRO see the packets that come from there only if some may be taken there. Those of a driver that does
+    /// not call GRO do not come from there, unless another device's NAPI has brought them.
+    fn look_behind_gro(&mut self, knobs: &Knobs) {
+        way::look_behind_gro(is_behind_gro(knobs) || self.devices().count() > 1);
+    }
+
     /// Opts a device in; nothing happens if it is already.
     pub(crate) fn add_device(&mut self, rtnl: &Rtnl, name: &DeviceName) -> Result {
         let dev = Device::find(name).ok_or(ENODEV)?;
@@ -73,6 +79,7 @@ impl Configuration {
         *place = Some(device);
         if knobs.enabled {
             let knobs = self.startable();
+            self.look_behind_gro(&knobs);
             let started = self
                 .devices()
                 .filter(|device| device.dev().is(address))
@@ -209,6 +216,7 @@ impl Configuration {
                 return started;
             }
         }
+        self.look_behind_gro(&knobs);
         for device in self.devices() {
             // Also behind one that fails: what asked for the search of a device has to see its end.
             let started = device.start(rtnl, &knobs);

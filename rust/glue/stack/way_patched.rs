@@ -14,7 +14,8 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::bindings::{
     bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_begin, mflow_list_at_end, mflow_list_at_socket,
-    mflow_probe_note, mflow_probe_suits_lists, mflow_set_enabled, skb_shared_info,
+    mflow_look_at_gro_lists, mflow_probe_note, mflow_probe_suits_lists, mflow_set_enabled,
+    skb_shared_info,
 };
 use kernel::error::Result;
 
@@ -64,6 +65,12 @@ pub(super) unsafe fn switch_on() -> Result {
 pub(super) unsafe fn switch_off(_is_drained: bool) {
     // SAFETY: By the contract.
     unsafe { mflow_set_enabled(false) };
+}
+
+/// Lets the hook behind GRO see the packets that have come through GRO, or does not. Any context.
+pub(crate) fn look_behind_gro(look: bool) {
+    // SAFETY: It may be called in any context.
+    unsafe { mflow_look_at_gro_lists(look) };
 }
 
 /// The function that is called where a list of datagrams begins.

@@ -76,6 +76,9 @@ pub(super) unsafe fn switch_off(is_drained: bool) {
     unsafe { ffi::mflow_switch_off(is_drained) };
 }
 
+/// Does nothing: each device has a hook of its own.
+pub(crate) fn look_behind_gro(_look: bool) {}
+
 /// There is none: lists begin at a receive handler of ours.
 pub(super) const LIST_BEGINS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
 

@@ -41,7 +41,7 @@ struct sock;
 struct udp_table;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		16
+#define MFLOW_ABI		17
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -335,6 +335,7 @@ struct mflow_returned {
 
 DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
 extern bool mflow_readers_watched;
+extern bool mflow_gro_lists_looked_at;
 DECLARE_PER_CPU(struct mflow_returned, mflow_returned);
 
 /* Calls of these are dead code if the hooks are off at build time. */
@@ -348,7 +349,6 @@ struct mflow_request *mflow_take_request(struct mflow_source *source,
 bool __mflow_split_ingress(struct sk_buff *skb);
 void __mflow_split_list(struct list_head *head);
 void __mflow_napi_flush(struct napi_struct *napi, bool ended);
-bool __mflow_wants(struct napi_struct *napi);
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb);
 bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted);
 bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb);
@@ -393,6 +393,7 @@ void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
+void mflow_look_at_gro_lists(bool look);
 void mflow_napi_gro_flush(struct napi_struct *napi);
 void mflow_receive_skb(struct sk_buff *skb);
 void mflow_lookups_forget(void);
@@ -418,22 +419,21 @@ static inline bool mflow_is_on(void)
 
 static inline u32 mflow_tag_get(const struct sk_buff *skb)
 {
-	return skb->mflow;
+	return READ_ONCE(skb->mflow);
 }
 
 /*
- * True: the module has nothing to do with @skb. The packet has no tag, and either @napi's source rests, or @napi has
- * no source and the packet's device is not opted in.
+ * True: the module has nothing to do with @skb. Either @napi's source rests, and the packet has no tag; or @napi has no
+ * source, and the packet's device is not opted in.
  */
 static inline bool mflow_passes_by(const struct napi_struct *napi,
 				   const struct sk_buff *skb)
 {
 	const struct mflow_source *source = READ_ONCE(napi->mflow_source);
 
-	if (mflow_tag_get(skb))
-		return false;
-	return source ? READ_ONCE(source->rests) :
-			!READ_ONCE(skb->dev->mflow_port);
+	if (!source)
+		return !READ_ONCE(skb->dev->mflow_port);
+	return READ_ONCE(source->rests) && !mflow_tag_get(skb);
 }
 
 static inline void mflow_tag_clear(struct sk_buff *skb)
@@ -530,21 +530,25 @@ static inline unsigned int mflow_kind(const struct sk_buff *skb)
 	return mflow_tag_get(skb) >> MFLOW_KIND_SHIFT;
 }
 
+/*
+ * Packets that are not tagged pass most hooks with this comparison alone. READ_ONCE() in mflow_tag_get()
+ * keeps the compiler from putting it together with the one of the kind, which takes more.
+ */
 static inline bool mflow_is_tagged(const struct sk_buff *skb)
 {
-	return mflow_is_on() && mflow_tag_get(skb);
+	return mflow_is_on() && likely(mflow_tag_get(skb));
 }
 
 static inline bool mflow_split_napi(struct napi_struct *napi,
 				    struct sk_buff *skb)
 {
-	return mflow_is_on() && !mflow_passes_by(napi, skb) &&
+	return mflow_is_on() && unlikely(!mflow_passes_by(napi, skb)) &&
 	       __mflow_split_napi(napi, skb);
 }
 
 /*
  * Returns the source that takes requests of @napi, which is being polled, for as long as the
- * poll lasts; NULL: there is none. For packets of the NAPI's own device. @builder:
+ * poll lasts; NULL: there is none, or it rests. For packets of the NAPI's own device. @builder:
  * MFLOW_BUILDER_LANE, or why not.
  */
 static inline struct mflow_source *
@@ -559,10 +563,11 @@ static inline bool mflow_takes_request(const struct mflow_source *source)
 	return mflow_is_on() && source && READ_ONCE(source->takes_requests);
 }
 
-/* Cheap test before work that only a split needs. */
-static inline bool mflow_wants(struct napi_struct *napi)
+/* Cheap test before work that only mflow_split_napi() needs. */
+static inline bool mflow_wants(const struct napi_struct *napi,
+			       const struct sk_buff *skb)
 {
-	return mflow_is_on() && __mflow_wants(napi);
+	return mflow_is_on() && !mflow_passes_by(napi, skb);
 }
 
 static inline bool mflow_split_ingress(struct sk_buff *skb)
@@ -570,9 +575,11 @@ static inline bool mflow_split_ingress(struct sk_buff *skb)
 	return mflow_is_on() && __mflow_split_ingress(skb);
 }
 
-static inline void mflow_split_list(struct list_head *head)
+/* @is_of_gro: GRO has made the list. */
+static inline void mflow_split_list(struct list_head *head, bool is_of_gro)
 {
-	if (mflow_is_on())
+	if (mflow_is_on() &&
+	    (!is_of_gro || READ_ONCE(mflow_gro_lists_looked_at)))
 		__mflow_split_list(head);
 }
 
@@ -622,7 +629,7 @@ static inline bool mflow_ready_later(struct sock *sk)
 /* A packet whose CPU is settled: RPS must not move it. */
 static inline bool mflow_is_split(const struct sk_buff *skb)
 {
-	return mflow_is_on() && mflow_kind(skb) == MFLOW_KIND_SPLIT;
+	return mflow_is_tagged(skb) && mflow_kind(skb) == MFLOW_KIND_SPLIT;
 }
 
 /* Before a route is looked up: a packet of a split flow takes that of the one before it. */
@@ -656,7 +663,7 @@ static inline void mflow_route6_note(const struct sk_buff *skb)
 /* A lane polls on this CPU. Process context sees none: it goes on when the poll has ended. */
 static inline bool mflow_is_lane(void)
 {
-	return mflow_is_on() && this_cpu_read(mflow_cpu.lane);
+	return mflow_is_on() && likely(this_cpu_read(mflow_cpu.lane));
 }
 
 /* The form of the datagram that GRO gets now: a lane has said so, for the packet that it gives to GRO. */
@@ -701,7 +708,7 @@ static inline void mflow_set_looks_up(bool looks_up)
 
 static inline bool mflow_is_probe(const struct sk_buff *skb)
 {
-	return mflow_is_on() && mflow_kind(skb) == MFLOW_KIND_PROBE;
+	return mflow_is_tagged(skb) && mflow_kind(skb) == MFLOW_KIND_PROBE;
 }
 
 /*
@@ -762,7 +769,8 @@ static inline bool mflow_return(struct sk_buff *skb)
  */
 static inline void mflow_note_queued(struct sk_buff *skb)
 {
-	if (mflow_is_split(skb) || mflow_is_probe(skb))
+	if (mflow_is_tagged(skb) &&
+	    (mflow_is_split(skb) || mflow_is_probe(skb)))
 		__mflow_note_unsuited(skb, MFLOW_PATH_QUEUES);
 }
 
@@ -783,8 +791,9 @@ static inline void mflow_note_ordered(struct sk_buff *skb)
 /* A packet that the merger waits for by itself. */
 static inline bool mflow_is_awaited(const struct sk_buff *skb)
 {
-	return mflow_is_on() && (mflow_kind(skb) == MFLOW_KIND_FENCE ||
-				 mflow_kind(skb) == MFLOW_KIND_QUEUED);
+	return mflow_is_tagged(skb) &&
+	       (mflow_kind(skb) == MFLOW_KIND_FENCE ||
+		mflow_kind(skb) == MFLOW_KIND_QUEUED);
 }
 
 /* Before a clone goes its own way to a socket. */

@@ -81,6 +81,19 @@ void mflow_set_enabled(bool enabled)
 }
 EXPORT_SYMBOL_GPL(mflow_set_enabled);
 
+bool mflow_gro_lists_looked_at __read_mostly = true;
+
+/**
+ * mflow_look_at_gro_lists - let packets that GRO has seen be split behind it, or do not
+ * @look: false: no opted-in device has packets that are to be taken there. While all are looked at,
+ *	each packet of the host pays for that twice in a tunnel.
+ */
+void mflow_look_at_gro_lists(bool look)
+{
+	WRITE_ONCE(mflow_gro_lists_looked_at, look);
+}
+EXPORT_SYMBOL_GPL(mflow_look_at_gro_lists);
+
 bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 {
 	struct mflow_source *source = READ_ONCE(napi->mflow_source);
@@ -115,13 +128,15 @@ bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 struct mflow_source *__mflow_request_source(struct napi_struct *napi,
 					    unsigned int builder)
 {
-	void *source = READ_ONCE(napi->mflow_source);
+	struct mflow_source *source = READ_ONCE(napi->mflow_source);
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
 
 	if (!source || !ops)
 		return NULL;
 	ops->builder(source, builder);
-	return builder == MFLOW_BUILDER_LANE ? source : NULL;
+	/* Nothing is asked about the packets of a poll that is not looked at. */
+	return builder == MFLOW_BUILDER_LANE && !READ_ONCE(source->rests) ?
+	       source : NULL;
 }
 EXPORT_SYMBOL_GPL(__mflow_request_source);
 
@@ -213,11 +228,6 @@ void __mflow_napi_flush(struct napi_struct *napi, bool ended)
 	ops->napi_flush(source, ended);
 }
 
-bool __mflow_wants(struct napi_struct *napi)
-{
-	return READ_ONCE(napi->mflow_source);
-}
-
 /* Drivers reuse the memory of a NAPI they have deleted. */
 void mflow_napi_init(struct napi_struct *napi)
 {
@@ -295,7 +305,8 @@ static void mflow_carry_onward(void)
 
 void __mflow_leave_stack(void)
 {
-	mflow_carry_onward();
+	if (!skb_queue_empty(this_cpu_read(mflow_cpu.onward)))
+		mflow_carry_onward();
 	this_cpu_write(mflow_cpu.onward, NULL);
 }
 

@@ -36,26 +36,44 @@ const UDP_CHECKSUM_OFFSET: usize = 6;
 
 nix::ioctl_write_ptr_bad!(set_interface, libc::TUNSETIFF, libc::ifreq);
 
-/// The device, which goes with this value.
-pub(crate) struct VirtualNic(File);
+const FLAGS: i32 = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_NAPI;
+/// The kernel's `napi_gro_frags()` takes the packets of such a device, which may have several queues.
+const FRAGMENTS_FLAGS: i32 = FLAGS | libc::IFF_NAPI_FRAGS | libc::IFF_MULTI_QUEUE;
+
+/// The device, which goes with this value, and its queues. The last one receives.
+pub(crate) struct VirtualNic(Vec<File>);
 
 impl VirtualNic {
     pub(crate) fn add() -> Result<Self> {
-        let file = open(
-            NAME,
-            libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_NAPI,
-        )?;
+        Self::of(FLAGS)
+    }
+
+    /// Adds one whose driver gives GRO fragments, as that of a ConnectX-3 does.
+    pub(crate) fn add_of_fragments() -> Result<Self> {
+        Self::of(FRAGMENTS_FLAGS)
+    }
+
+    /// Adds a queue to a device of fragments.
+    pub(crate) fn add_queue(&mut self) -> Result<()> {
+        self.0.push(open(NAME, FRAGMENTS_FLAGS)?);
+        Ok(())
+    }
+
+    fn of(flags: i32) -> Result<Self> {
+        let file = open(NAME, flags)?;
         let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
         topology::ip(&format!(
             "link set {NAME} address {mac}\naddress add {}/24 dev {NAME}\nlink set {NAME} up",
             ADDRESS.ip()
         ))?;
-        Ok(Self(file))
+        Ok(Self(vec![file]))
     }
 
     /// Makes the kernel receive a frame.
     pub(crate) fn receive(&mut self, frame: &[u8]) -> Result<()> {
         self.0
+            .last_mut()
+            .context("the virtual NIC has no queue")?
             .write_all(frame)
             .context("the virtual NIC takes no frame")
     }

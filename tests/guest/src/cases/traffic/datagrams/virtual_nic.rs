@@ -44,14 +44,20 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             "virtual-nic/count",
             "a packet of many datagrams counts as that many",
             Run::Plain,
-            |_| with_split_flow(count),
+            |_| with_split_flow(VirtualNic::add, |_| Ok(()), count),
+        ),
+        Case::of_module(
+            "virtual-nic/queue",
+            "a queue that a driver of GRO's fragments adds while splitting is on has a source",
+            Run::Plain,
+            |_| with_split_flow(VirtualNic::add_of_fragments, VirtualNic::add_queue, count),
         ),
         Case::of_module(
             "virtual-nic/memory",
             "what waits for a lane's CPU is bounded in bytes; more is carried inline, and nothing is lost",
             Run::Plain,
             |rig| {
-                let outcome = with_split_flow(fill)?;
+                let outcome = with_split_flow(VirtualNic::add, |_| Ok(()), fill)?;
                 rig.settle()?;
                 Ok(outcome)
             },
@@ -87,11 +93,16 @@ impl Flow {
     }
 }
 
-/// Runs `part` with a flow over one lane that has begun to be split, and returns what arrived.
-fn with_split_flow(part: impl FnOnce(&mut Flow) -> Result<()> + Send) -> Result<Outcome> {
+/// Runs `part` with a flow over one lane that has begun to be split, and returns what arrived. Once splitting is on, `later` changes
+/// the NIC.
+fn with_split_flow(
+    add: impl FnOnce() -> Result<VirtualNic>,
+    later: impl FnOnce(&mut VirtualNic) -> Result<()>,
+    part: impl FnOnce(&mut Flow) -> Result<()> + Send,
+) -> Result<Outcome> {
     mflow::unload()?;
     let mut flow = Flow {
-        nic: VirtualNic::add()?,
+        nic: add()?,
         pattern: Pattern::default(),
         sequence: 0,
     };
@@ -99,6 +110,7 @@ fn with_split_flow(part: impl FnOnce(&mut Flow) -> Result<()> + Send) -> Result<
         device: virtual_nic::NAME,
         ..Knobs::of(1, BATCH_PKTS)
     })?;
+    later(&mut flow.nic)?;
     let socket = receiver::bind(&virtual_nic::ADDRESS)?;
     let receiver = Receiver::of(vec![socket], 1, usize::from(BYTES));
     let send = || {
