@@ -4,6 +4,7 @@
 //!
 //! The comment of each says what it counts, and then what it means if it grows. The operator's manual has both (`cargo xtask docs`).
 
+use super::join::NR_ALONE;
 use super::sync::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -94,6 +95,30 @@ counters! {
     ///
     /// Most, with our patches and a driver that lanes build for.
     JoinedPkts = "joined_pkts",
+    /// Packets that a lane built, and joined with no other, because `join` is 0, or on an unpatched kernel.
+    ///
+    /// Healthy there.
+    AloneOffPkts = "alone_off_pkts",
+    /// The same because GRO held none of their flow that goes on: most are the first of a batch.
+    ///
+    /// Batches are small, or datagrams have no lists.
+    AloneFirstPkts = "alone_first_pkts",
+    /// The same because the driver had no fragment to give: of a small segment it makes a copy.
+    ///
+    /// Segments are small.
+    AloneDriverPkts = "alone_driver_pkts",
+    /// The same because the packet before had no room: 64 KB, or 64 datagrams.
+    ///
+    /// Healthy.
+    AloneFullPkts = "alone_full_pkts",
+    /// The same because their headers did not continue those of the packet before: other flags, a gap, another length.
+    ///
+    /// Segments are lost or change places before they come here, or messages are short.
+    AloneHeadersPkts = "alone_headers_pkts",
+    /// The same because a checksum was wrong, or there was none.
+    ///
+    /// Senders of datagrams leave the checksum out, or packets are damaged.
+    AloneChecksumPkts = "alone_checksum_pkts",
     /// Packets that the NIC's core carried itself: lanes had enough to do, packets came one at a time, or a flow stopped.
     ///
     /// Many: the lanes are the limit, or flows need none.
@@ -158,6 +183,23 @@ counters! {
 
 /// Number of counters.
 pub const NR_COUNTERS: usize = Counter::ALL.len();
+
+impl Counter {
+    /// The counters of packets that came alone, in the order of [`Alone`](super::join::Alone).
+    pub const OF_ALONE: [Self; NR_ALONE] = [
+        Self::AloneOffPkts,
+        Self::AloneFirstPkts,
+        Self::AloneDriverPkts,
+        Self::AloneFullPkts,
+        Self::AloneHeadersPkts,
+        Self::AloneChecksumPkts,
+    ];
+
+    /// Returns whether lanes count it, and nobody else.
+    pub fn is_of_lanes(self) -> bool {
+        matches!(self, Self::PastGroPkts | Self::JoinedPkts) || Self::OF_ALONE.contains(&self)
+    }
+}
 
 /// A set of all counters. Memory of zeros is a new one.
 #[derive(Debug)]

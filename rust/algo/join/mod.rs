@@ -26,6 +26,27 @@ pub use template::{Joined, Template};
 /// Bytes of headers that are compared: two headers of IPv6, those of UDP and of a tunnel with options, two of Ethernet, and TCP.
 pub const MOST_HEADER_BYTES: usize = 192;
 
+/// The reason why a frame does not join: a packet is built of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Alone {
+    /// The knob `join` is off.
+    Off = 0,
+    /// GRO holds no packet of the flow that frames can join.
+    First = 1,
+    /// The driver has no fragment to give.
+    Driver = 2,
+    /// The packet has no room.
+    Full = 3,
+    /// The headers do not continue those of the packet.
+    Headers = 4,
+    /// A checksum is wrong, or there is none.
+    Checksum = 5,
+}
+
+/// The number of these reasons.
+pub const NR_ALONE: usize = 6;
+
 /// The form in which datagrams of a lane pass the stack: `MFLOW_FORM_*` in `include/net/mflow.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]

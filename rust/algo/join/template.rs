@@ -4,7 +4,7 @@
 
 use super::identifiers::Identifiers;
 use super::sums::Sums;
-use super::{field, Held, Layout, MOST_HEADER_BYTES};
+use super::{field, Alone, Held, Layout, MOST_HEADER_BYTES};
 use crate::algo::headers::checksums::{IPV4_START, UDP_CHECKSUM_AT};
 use crate::algo::headers::flow_key::{
     ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_FLAGS_AT,
@@ -280,7 +280,8 @@ impl Template {
         (self.network_at, self.transport_at)
     }
 
-    /// Returns whether a frame continues the held packet, and notes it then: the caller hangs its payload onto the packet, and notes how.
+    /// Returns where the payload of a frame that continues the held packet is, and notes the frame: the caller hangs its payload onto the
+    /// packet, and notes how. Otherwise returns why the frame does not.
     ///
     /// `frame` is all of the frame, from Ethernet's header on. Of its checksums, the NIC has verified the outermost `good`. `sum` returns the
     /// sum of bytes in ones' complement, in words as they are in memory, as `csum_partial()`.
@@ -290,8 +291,33 @@ impl Template {
         frame: &[u8],
         good: u32,
         sum: impl FnOnce(&[u8]) -> u32,
-    ) -> Option<Joined> {
-        let room_frames = self.room_frames.checked_sub(1)?;
+    ) -> Result<Joined, Alone> {
+        let room_frames = self.room_frames.checked_sub(1).ok_or(Alone::Full)?;
+        if !self.has_its_words(frame).unwrap_or(false) {
+            return Err(Alone::Headers);
+        }
+        let bytes = self.bytes_with_next().ok_or(Alone::Full)?;
+        let identifiers = self.goes_on(frame).ok_or(Alone::Headers)?;
+        if !self.is_summed_as_held(frame).unwrap_or(false)
+            || !self.sums.are_good(frame, good, sum).unwrap_or(false)
+        {
+            return Err(Alone::Checksum);
+        }
+        let frames = self.frames.checked_add(1).ok_or(Alone::Full)?;
+        self.identifiers = identifiers;
+        self.frames = frames;
+        self.room_frames = room_frames;
+        self.bytes = bytes;
+        self.next_sequence = self.next_sequence.wrapping_add(self.frame_payload_bytes);
+        Ok(Joined {
+            payload_at: self.header_bytes,
+            identifiers,
+        })
+    }
+
+    /// Returns whether a frame has the length and the bits that are the same in each frame.
+    #[inline]
+    fn has_its_words(&self, frame: &[u8]) -> Option<bool> {
         if frame.len() != self.frame_bytes {
             return None;
         }
@@ -303,9 +329,12 @@ impl Template {
                 .map_or(!word.held, |bytes| u64::from_ne_bytes(*bytes));
             differs | (bytes ^ word.held) & word.mask
         });
-        if differs != 0 {
-            return None;
-        }
+        Some(differs == 0)
+    }
+
+    /// Returns the length that the packet has with one more frame, if that is short enough.
+    #[inline]
+    fn bytes_with_next(&self) -> Option<u32> {
         let bytes = self.bytes.checked_add(self.frame_payload_bytes)?;
         // GRO counts the headers of a datagram that is to be in a list, too.
         let more_bytes = match self.is_list {
@@ -313,41 +342,38 @@ impl Template {
             true => (self.header_bytes - ETHERNET_SIZE) as u32,
             false => 0,
         };
-        if bytes.checked_add(more_bytes)? >= self.limit_bytes {
-            return None;
-        }
+        (bytes.checked_add(more_bytes)? < self.limit_bytes).then_some(bytes)
+    }
+
+    /// Returns the rule for identifiers behind a frame whose sequence number and identifiers go on.
+    #[inline]
+    fn goes_on(&self, frame: &[u8]) -> Option<Identifiers> {
         if self.is_tcp {
             let sequence = u32::from_be_bytes(*field(frame, self.transport_at + TCP_SEQUENCE_AT)?);
             if sequence != self.next_sequence {
                 return None;
             }
-        } else if *field::<2>(frame, self.transport_at + UDP_CHECKSUM_AT)? == [0; 2] {
-            // GRO joins no datagrams without a checksum.
-            return None;
         }
         let mut identifiers = self.identifiers;
         for header in self.ipv4.get(..self.nr_ipv4)? {
             identifiers = header.follow(frame, self.frames, identifiers)?;
         }
-        if self.has_tunnel {
-            // GRO tells datagrams with a checksum from those without.
-            let has_checksum = *field::<2>(frame, self.tunnel_checksum_at)? != [0; 2];
-            if has_checksum != self.has_tunnel_checksum {
-                return None;
-            }
-        }
-        if !self.sums.are_good(frame, good, sum)? {
+        Some(identifiers)
+    }
+
+    /// Returns whether a frame has a checksum where GRO wants one, and as the held packet has.
+    #[inline]
+    fn is_summed_as_held(&self, frame: &[u8]) -> Option<bool> {
+        // GRO joins no datagrams without a checksum.
+        if !self.is_tcp && *field::<2>(frame, self.transport_at + UDP_CHECKSUM_AT)? == [0; 2] {
             return None;
         }
-        self.identifiers = identifiers;
-        self.frames = self.frames.checked_add(1)?;
-        self.room_frames = room_frames;
-        self.bytes = bytes;
-        self.next_sequence = self.next_sequence.wrapping_add(self.frame_payload_bytes);
-        Some(Joined {
-            payload_at: self.header_bytes,
-            identifiers,
-        })
+        // GRO tells tunnels' datagrams with a checksum from those without.
+        Some(
+            !self.has_tunnel
+                || (*field::<2>(frame, self.tunnel_checksum_at)? != [0; 2])
+                    == self.has_tunnel_checksum,
+        )
     }
 }
 

@@ -15,7 +15,7 @@ use super::lane_progress::LaneProgress;
 use super::pool::{self, Slots};
 use super::{merge_sink, runs};
 use crate::algo::counters::{Counter, Counters};
-use crate::algo::join::DatagramForm;
+use crate::algo::join::{Alone, DatagramForm, NR_ALONE};
 use crate::algo::knobs::LaneCpus;
 use crate::algo::lanes::carried_batches::CarriedBatches;
 use crate::algo::lanes::gro_trial::GroTrial;
@@ -384,7 +384,7 @@ impl Lane {
         goes_past
     }
 
-    /// Adds the frame of a request to the packet that GRO holds, or builds a packet of it.
+    /// Adds the frame of a request to the packet that GRO holds, or builds a packet of it, and counts why.
     ///
     /// # Safety: in the poll; the request was filled, and nobody uses it any more.
     #[inline]
@@ -394,13 +394,21 @@ impl Lane {
         tag: Tag,
         request: &Request,
         joins: bool,
+        alone_pkts: &mut [u32; NR_ALONE],
     ) -> RequestResult {
         // SAFETY: By the contract we are in the poll. Neither a driver that builds a packet nor the joiner calls the stack, which might
         // come back to these cells.
         unsafe {
             let joiner = &mut *self.joiner.get();
             let result = joiner.join(worker, tag, request, joins);
-            let has_joined = !matches!(result, JoinResult::Alone);
+            let has_joined = match result {
+                JoinResult::Alone(alone) => {
+                    // PANIC: the enum's values are below the length.
+                    alone_pkts[alone as usize] += 1;
+                    false
+                }
+                JoinResult::Fragment | JoinResult::Member(_) => true,
+            };
             (*self.batches.get()).note_request(tag.slot(), has_joined);
             if let JoinResult::Fragment = result {
                 return RequestResult::Joined(tag);
@@ -413,7 +421,10 @@ impl Lane {
             if let JoinResult::Member(joined) = result {
                 return match joiner.append(packet, tag, joined) {
                     Ok(()) => RequestResult::Joined(tag),
-                    Err(packet) => RequestResult::Packet(packet),
+                    Err(packet) => {
+                        alone_pkts[Alone::Full as usize] += 1;
+                        RequestResult::Packet(packet)
+                    }
                 };
             }
             RequestResult::Packet(packet)
@@ -428,6 +439,7 @@ impl Lane {
         let worker = unsafe { self.worker.polling() };
         let mut work = 0;
         let (mut wire_pkts, mut past_gro_pkts, mut joined_pkts, mut bytes) = (0, 0, 0, 0);
+        let mut alone_pkts = [0; NR_ALONE];
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
         // SAFETY: By the contract we are in the poll.
@@ -453,7 +465,7 @@ impl Lane {
                     // SAFETY: `pop` gives out requests that were filled, each of them once. We are in the poll.
                     unsafe {
                         bytes += u64::from(request.memory_bytes());
-                        self.join_or_build(worker, tag, request, joins)
+                        self.join_or_build(worker, tag, request, joins, &mut alone_pkts)
                     }
                 })
             });
@@ -531,6 +543,11 @@ impl Lane {
         self.counters.add_owned(Counter::LanePkts, wire_pkts);
         self.counters.add_owned(Counter::PastGroPkts, past_gro_pkts);
         self.counters.add_owned(Counter::JoinedPkts, joined_pkts);
+        for (counter, pkts) in Counter::OF_ALONE.into_iter().zip(alone_pkts) {
+            if pkts != 0 {
+                self.counters.add_owned(counter, pkts.into());
+            }
+        }
         work
     }
 }

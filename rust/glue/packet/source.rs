@@ -569,14 +569,12 @@ impl Source {
     }
 
     pub(crate) fn count(&self, counter: Counter) -> u64 {
-        match counter {
-            // Only the lanes know.
-            Counter::PastGroPkts | Counter::JoinedPkts => self
-                .all_lanes()
-                .map(|lane| lane.counters.get(counter))
-                .fold(0, u64::wrapping_add),
-            _ => self.counters.get(counter),
+        if !counter.is_of_lanes() {
+            return self.counters.get(counter);
         }
+        self.all_lanes()
+            .map(|lane| lane.counters.get(counter))
+            .fold(0, u64::wrapping_add)
     }
 
     /// # Safety: called in the source's context (see the head of this file).

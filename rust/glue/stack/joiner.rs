@@ -7,7 +7,7 @@ use super::skb::SkBuff;
 use super::worker::Polling;
 use super::{ffi, way};
 use crate::algo::join::known_packets::{Gro, KnownPackets};
-use crate::algo::join::{Held, Identifiers, Joined, Layout, Template};
+use crate::algo::join::{Alone, Held, Identifiers, Joined, Layout, Template};
 use crate::algo::tag::Tag;
 use core::{mem, slice};
 use kernel::init::Zeroable;
@@ -15,8 +15,8 @@ use kernel::init::Zeroable;
 /// The result of the attempt to join a request with the packet that GRO holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JoinResult {
-    /// The frame does not join: the driver builds a packet of it, for GRO.
-    Alone,
+    /// The frame does not join for this reason: the driver builds a packet of it, for GRO.
+    Alone(Alone),
     /// The frame is a fragment of that packet, and the request is used up.
     Fragment,
     /// The frame goes behind that packet, once it is built.
@@ -57,10 +57,10 @@ impl Joiner {
         is_on: bool,
     ) -> JoinResult {
         if !way::JOINS || !is_on {
-            return JoinResult::Alone;
+            return JoinResult::Alone(Alone::Off);
         }
         let Some((held, template)) = self.packets.find(tag, &worker) else {
-            return JoinResult::Alone;
+            return JoinResult::Alone(Alone::First);
         };
         // SAFETY: GRO holds the packet, as it has just been found; the rest is the contract.
         unsafe { join_held(held as *mut ffi::sk_buff, template, request) }
@@ -117,11 +117,11 @@ unsafe fn join_held(
     // SAFETY: By the contract the request was filled.
     let is_there = unsafe { ffi::mflow_request_frag(request.as_raw(), &mut frag) };
     if !is_there || (frag.copies != 0 && !template.takes_copies()) {
-        return JoinResult::Alone;
+        return JoinResult::Alone(Alone::Driver);
     }
     let is_summed = u32::from(frag.sums) == kernel::bindings::MFLOW_SUMS_COMPLETE;
     if !template.takes_sums(is_summed) {
-        return JoinResult::Alone;
+        return JoinResult::Alone(Alone::Checksum);
     }
     // SAFETY: By the contract of `frag` in `struct mflow_request_ops` these bytes are the frame's, and the request keeps them. Nobody
     // writes them: the device is done with the buffer. CAST: 32 bits into a usize.
@@ -136,8 +136,9 @@ unsafe fn join_held(
         // SAFETY: The frame has these bytes, which are all behind the first of its network header.
         unsafe { ffi::mflow_frag_sum(&frag, at) }
     });
-    let Some(joined) = joined else {
-        return JoinResult::Alone;
+    let joined = match joined {
+        Ok(joined) => joined,
+        Err(alone) => return JoinResult::Alone(alone),
     };
     // The page of a small frame costs more than a copy.
     if frag.copies != 0 || !template.takes_fragments() {
@@ -160,7 +161,7 @@ unsafe fn join_held(
         JoinResult::Fragment
     } else {
         template.close();
-        JoinResult::Alone
+        JoinResult::Alone(Alone::Full)
     }
 }
 

@@ -3,7 +3,7 @@
 //! The join against a model of GRO, which is written from the kernel's functions one by one (Linux 6.12).
 
 use mflow_algo::algo::headers::checksums::{good_checksums, suit_checksum};
-use mflow_algo::algo::join::{Held, Identifiers, Joined, Layout, Template};
+use mflow_algo::algo::join::{Alone, Held, Identifiers, Joined, Layout, Template};
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -539,7 +539,7 @@ fn template(packet: &Packet, run: &Run) -> Option<Template> {
 
 /// Returns how a frame joins a packet, if it does. Its checksums are not looked at.
 fn joined(template: &mut Option<Template>, frame: &[u8]) -> Option<Joined> {
-    template.as_mut()?.join(frame, 2, |_| 0)
+    template.as_mut()?.join(frame, 2, |_| 0).ok()
 }
 
 proptest! {
@@ -616,7 +616,7 @@ proptest! {
         });
         let levels = if run.tunnel.is_some() { 2 } else { 1 };
         let joined = template.join(&frame, good, ones_sum);
-        prop_assert_eq!(joined.is_some(), verified.count.max(good as usize) >= levels);
+        prop_assert_eq!(joined.is_ok(), verified.count.max(good as usize) >= levels);
     }
 }
 
@@ -676,6 +676,53 @@ fn write_checksum(frame: &mut [u8], network_at: usize, at: usize, checksum_at: u
         checksum => checksum,
     };
     frame[at + checksum_at..][..2].copy_from_slice(&checksum.to_ne_bytes());
+}
+
+#[test]
+fn a_frame_that_does_not_join_says_why() {
+    let run = stream();
+    let packet = Packet::new(&run);
+    let held = packet.held(run.header_bytes());
+    let template = self::template(&packet, &run).unwrap();
+    let summed = |run: &Run, nr, payload| {
+        let mut frame = run.frame(nr, payload);
+        summed(&mut frame, run);
+        frame
+    };
+    let why = |mut template: Template, frame: &[u8]| template.join(frame, 0, ones_sum).err();
+    let next = summed(&run, 1, run.payload);
+    assert_eq!(why(template, &next), None);
+
+    let mut closed = template;
+    closed.close();
+    let mut filled = Template::default();
+    assert!(filled.read(&Held {
+        limit_bytes: held.bytes + held.frame_payload_bytes,
+        ..held
+    }));
+    for full in [closed, filled] {
+        assert_eq!(why(full, &next), Some(Alone::Full));
+    }
+
+    let mut pushed = next.clone();
+    pushed[run.layout().transport_at + 13] |= 8;
+    let gap = summed(&run, 2, run.payload);
+    let short = summed(&run, 1, run.payload - 1);
+    for other in [pushed, gap, short] {
+        assert_eq!(why(template, &other), Some(Alone::Headers));
+    }
+
+    let mut damaged = next;
+    *damaged.last_mut().unwrap() ^= 1;
+    assert_eq!(why(template, &damaged), Some(Alone::Checksum));
+    let datagrams = Run {
+        is_tcp: false,
+        ..run
+    };
+    let template = self::template(&Packet::new(&datagrams), &datagrams).unwrap();
+    let mut bare = summed(&datagrams, 1, run.payload);
+    bare[run.layout().transport_at + 6..][..2].fill(0);
+    assert_eq!(why(template, &bare), Some(Alone::Checksum));
 }
 
 #[test]

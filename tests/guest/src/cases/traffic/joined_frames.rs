@@ -87,6 +87,9 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
+/// The reasons why a frame does not join.
+const ALONE: [&str; 6] = ["off", "first", "driver", "full", "headers", "checksum"];
+
 /// Sends streams that take turns on one lane, some of which share a place in its joiner.
 fn flows(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.streams();
@@ -119,6 +122,16 @@ fn stream(rig: &Rig) -> Result<Outcome> {
     };
     let outcome = rig.strict(&rig.streams(), &knobs, |_| Ok(()))?;
     let (all, joined) = lane_pkts(&outcome)?;
+    let requests = outcome.counter("request_pkts")?;
+    let mut answered = joined;
+    for reason in ALONE {
+        answered += outcome.counter(&format!("alone_{reason}_pkts"))?;
+    }
+    // The rest was under way.
+    ensure!(
+        answered <= requests && answered + 256 >= requests,
+        "of {requests} requests, {answered} joined or came alone for a reason"
+    );
     ensure!(
         if mflow::is_patched()? {
             // On the checking kernel few segments come at once.
