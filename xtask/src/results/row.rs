@@ -112,6 +112,9 @@ pub struct Instructions {
     /// The functions with the most instructions on the busiest core, where that is all that is kept of the cores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub top: Vec<Function>,
+    /// The functions with the most instructions on all cores together, where that is all that is kept of the cores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub top_of_all: Vec<Function>,
 }
 
 /// The work of one core.

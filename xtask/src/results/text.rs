@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{bail, Context as _, Result};
 
-use super::row::Row;
+use super::row::{Function, Instructions, Row};
 use super::{read, FOLDER};
 
 /// The templates, in the order of the document's parts.
@@ -88,7 +88,9 @@ impl<'a> Filling<'a> {
             if !is_shown {
                 continue;
             }
-            let is_table = line.starts_with('|') || line.starts_with("{functions ");
+            let is_table = ["|", "{functions ", "{work "]
+                .iter()
+                .any(|mark| line.starts_with(mark));
             if !is_table {
                 text += &self.remarks();
             }
@@ -119,7 +121,8 @@ impl<'a> Filling<'a> {
         Ok(match form {
             "commits" => commits(self.rows),
             "origins" => origins(self.rows),
-            "functions" => self.functions(name)?,
+            "functions" => self.functions(name, &Share::of_the_busiest())?,
+            "work" => self.functions(name, &Share::of_all())?,
             // Beside it, how many times less that is than vanilla's.
             "ratio" => {
                 let speedup = self.compared(name)?.speedup_vs_vanilla;
@@ -202,17 +205,17 @@ impl<'a> Filling<'a> {
         Ok(row)
     }
 
-    /// Returns a table of the functions of the busiest core, a column for each row.
-    fn functions(&mut self, names: &str) -> Result<String> {
+    /// Returns a table of the functions of these rows, a column for each row.
+    fn functions(&mut self, names: &str, share: &Share) -> Result<String> {
         let mut columns = Vec::new();
-        let mut text = "| on the busiest core |".to_owned();
+        let mut text = format!("| {} |", share.name);
         for name in names.split(", ") {
             columns.extend(&self.row(name)?.insn_per_packet);
             text += &format!(" `{name}` |");
         }
         text += &format!("\n|---|{}", "---:|".repeat(columns.len()));
         let mut known = BTreeSet::new();
-        for function in columns.iter().flat_map(|insn| &insn.top) {
+        for function in columns.iter().flat_map(|insn| (share.top)(insn)) {
             let name = &function.name;
             if !known.insert(name) {
                 continue;
@@ -221,17 +224,19 @@ impl<'a> Filling<'a> {
             let mark = if name.contains(' ') { "" } else { "`" };
             text += &format!("\n| {mark}{name}{mark} |");
             for insn in &columns {
-                let found = insn.top.iter().find(|other| other.name == *name);
+                let found = (share.top)(insn).iter().find(|other| other.name == *name);
                 let value = found.map(|function| whole(function.insn_per_packet));
                 text += &format!(" {} |", value.unwrap_or_default());
             }
         }
-        let all = columns
-            .iter()
-            .map(|insn| format!(" {} |", whole(insn.busiest)));
+        let sums = columns.iter().map(|insn| {
+            let sum = (share.sum)(insn).map(whole);
+            format!(" {} |", sum.unwrap_or_default())
+        });
         Ok(format!(
-            "{text}\n| all of that core |{}",
-            all.collect::<String>()
+            "{text}\n| {} |{}",
+            share.sum_name,
+            sums.collect::<String>()
         ))
     }
 
@@ -253,6 +258,34 @@ impl<'a> Filling<'a> {
             text += &format!("{gap}* {}: {note}.\n", named(rows));
         }
         text
+    }
+}
+
+/// The part of a row's work that a table of functions is of.
+struct Share {
+    name: &'static str,
+    top: fn(&Instructions) -> &[Function],
+    sum_name: &'static str,
+    sum: fn(&Instructions) -> Option<f64>,
+}
+
+impl Share {
+    fn of_the_busiest() -> Self {
+        Self {
+            name: "on the busiest core",
+            top: |insn| &insn.top,
+            sum_name: "all of that core",
+            sum: |insn| Some(insn.busiest),
+        }
+    }
+
+    fn of_all() -> Self {
+        Self {
+            name: "on all cores together",
+            top: |insn| &insn.top_of_all,
+            sum_name: "all of them",
+            sum: |insn| insn.total,
+        }
     }
 }
 
@@ -477,6 +510,11 @@ mod tests {
 
     #[test]
     fn functions_stand_beside_each_other() {
+        let work = filled("{work udp-16/rps}");
+        assert!(
+            work.contains("| on all cores together | `udp-16/rps` |"),
+            "{work}"
+        );
         let text = filled("{functions udp-16/rps, udp-16/mflow 2}");
         assert!(text.contains("\n| `rps_rcv` | 2500 |  |\n"), "{text}");
         assert!(text.contains("\n| `mflow_rcv` |  | 1000 |\n"), "{text}");

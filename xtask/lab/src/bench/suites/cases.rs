@@ -483,8 +483,8 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
                 )))),
                 with_tuned_linux(udp_bursts(16)),
                 with_tuned_linux(udp_aggregates(QUIC_BYTES)),
-                udp(1_024),
-                udp(4_096),
+                with_tuned_linux(udp(1_024)),
+                with_tuned_linux(udp(4_096)),
                 with_lanes_by_need(with_builders(with_tuned_linux(udp(65_507)))),
                 tcp(16),
                 tcp(4_096),
@@ -493,7 +493,7 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
                 )))),
             ];
             cases.extend([
-                with_host_plus(stream(4_096)),
+                with_host_plus(with_tuned_linux(stream(4_096))),
                 with_busy_cpus(with_lanes_by_need(with_two_cores_a_lane(with_builders(
                     with_tuned_linux(stream(65_536)),
                 )))),
