@@ -7,11 +7,16 @@
  *
  * The first list of packets that comes to a socket shows whether the socket takes aggregates. If one is taken apart all the same, by a
  * device on the way or for another socket, the flow has lists of packets until its next probe: to cut an aggregate costs more.
+ *
+ * Lists begin before the device's taps, as GRO does. While the device is watched there are none.
  */
 
+#include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
+#include <linux/rculist.h>
+#include <linux/rcupdate.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>
 #include <net/checksum.h>
@@ -53,6 +58,45 @@ bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *
 	if (result == GRO_NORMAL)
 		mflow_last_behind_held(napi);
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
+}
+
+/*
+ * Returns whether a packet socket is bound to the device and to IP. Those that take all protocols are on other lists,
+ * and those of other protocols see no datagrams.
+ */
+static bool mflow_has_ip_tap(const struct net_device *dev)
+{
+	const struct packet_type *ptype;
+	bool has_tap = false;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(ptype, &dev->ptype_specific, list) {
+		if (ptype->type == htons(ETH_P_IP) ||
+		    ptype->type == htons(ETH_P_IPV6))
+			has_tap = true;
+	}
+	rcu_read_unlock();
+	return has_tap;
+}
+
+/*
+ * Returns whether something looks at the packets that the device receives, and would see a list of datagrams as one
+ * packet: a generic XDP program, a packet socket, traffic control or a packet filter at ingress. Packet sockets of one
+ * protocol that are bound to no device are not found: no module can see their list. Any context; the device is there.
+ */
+bool mflow_device_is_watched(const struct net_device *dev)
+{
+#ifdef CONFIG_NET_XGRESS
+	if (rcu_access_pointer(dev->tcx_ingress))
+		return true;
+#endif
+#ifdef CONFIG_NETFILTER_INGRESS
+	if (rcu_access_pointer(dev->nf_hooks_ingress))
+		return true;
+#endif
+	return rcu_access_pointer(dev->xdp_prog) ||
+	       !list_empty(&net_hotdata.ptype_all) ||
+	       !list_empty(&dev->ptype_all) || mflow_has_ip_tap(dev);
 }
 
 /* Returns the family of the packet's network header. Within a tunnel the packet's protocol may be another one. */

@@ -89,7 +89,8 @@ counters! {
     RequestPkts = "request_pkts",
     /// Packets that a lane gave to the stack past GRO, which had joined none of their flow.
     ///
-    /// Few. Nearly all of UDP where datagrams have no lists: with `join` 0, or where something writes into them.
+    /// Few. Nearly all of UDP where datagrams have no lists: with `join` 0, where something writes into them, or where `builders` says
+    /// `watched`.
     PastGroPkts = "past_gro_pkts",
     /// Packets that a lane added to the one that GRO held, past GRO: segments, of which no packet was built, and datagrams.
     ///

@@ -47,7 +47,8 @@ struct TrialLane {
 impl TrialLane {
     fn start(cpu: u32) -> Result<KBox<Self>> {
         // SAFETY: It is stopped by `mflow_trial_lane_stop`, which drops both then.
-        let (lane, producer) = unsafe { Lane::start(LaneCpus::one(cpu), Carries::Batches, None)? };
+        let (lane, producer) =
+            unsafe { Lane::start(LaneCpus::one(cpu), Carries::Batches, None, None)? };
         let places = Lane::new_places();
         let trial = places.and_then(|places| {
             // SAFETY: The lane has no places yet, and nobody else knows the lane.

@@ -6,6 +6,7 @@
 //! overlay passes through GRO twice, with a socket look-up each time, and is joined with none: a fifth of a lane's work is for
 //! nothing. So a lane whose GRO has joined nothing goes without it for a while, and then tries again. Batches of one packet show
 //! nothing, as there is nothing to join. After a trial of such batches only, the next larger batch is followed by another trial.
+//! Trials of a time without lists show nothing about datagrams once there are lists, so all flows are tried again then.
 
 use crate::algo::limits::MAX_SLOTS;
 
@@ -18,6 +19,8 @@ const PAST_PKTS: u16 = 8_192;
 /// The lane's knowledge of GRO for each slot's flow. Zeros are a state in which it knows nothing.
 pub struct GroTrial {
     flows: [FlowTrial; MAX_SLOTS],
+    // Datagrams may go on in lists.
+    has_lists: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -36,11 +39,32 @@ impl Default for GroTrial {
     fn default() -> Self {
         Self {
             flows: [FlowTrial::default(); MAX_SLOTS],
+            has_lists: false,
         }
     }
 }
 
 impl GroTrial {
+    /// Notes whether datagrams may go on in lists from now on. If they may again, a trial of each flow follows the batch under way, or the
+    /// next one.
+    #[inline]
+    pub fn note_lists(&mut self, has_lists: bool) {
+        if has_lists != self.has_lists {
+            self.has_lists = has_lists;
+            if has_lists {
+                self.end_pauses();
+            }
+        }
+    }
+
+    /// Makes the batches of all flows the last ones to go past GRO before a trial.
+    #[cold]
+    fn end_pauses(&mut self) {
+        for flow in self.flows.iter_mut().filter(|flow| flow.past) {
+            flow.pkts = PAST_PKTS;
+        }
+    }
+
     #[inline]
     fn flow(&mut self, slot: usize) -> &mut FlowTrial {
         // PANIC: the remainder is below the length.

@@ -2,6 +2,9 @@
 
 //! The core that builds the packets of a queue, as the queue's driver reports it.
 
+/// The word in the file `builders` for a device whose packets something looks at, so that its datagrams are not joined.
+pub const WATCHED: &str = "watched";
+
 /// `MFLOW_BUILDER_*` in `include/net/mflow.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -273,8 +273,8 @@ fn add_source(
 ) -> Result {
     let stages = StageSet::of(knobs);
     let source = if stages.is_empty() {
-        // SAFETY: The port is freed after the sources.
-        unsafe { Source::new(&port.head, takes, knobs)? }
+        // SAFETY: Port and device are dropped after the sources, and the NAPI has just been found under rtnl.
+        unsafe { Source::new(&port.head, dev, takes, knobs)? }
     } else {
         let cpu = match takes {
             // CAST: below MAX_CPUS.

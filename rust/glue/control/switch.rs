@@ -10,7 +10,7 @@ use super::{auto_cpus, pipeline};
 use crate::algo::counters::Counter;
 use crate::algo::knobs::device_command::DeviceName;
 use crate::algo::knobs::{Knobs, Mode};
-use crate::algo::source::queue_builder::QueueBuilder;
+use crate::algo::source::queue_builder::{QueueBuilder, WATCHED};
 use crate::glue::locks::{synchronize, Rtnl};
 use crate::glue::packet::pool;
 use crate::glue::stack::device::{Device, Napi};
@@ -31,8 +31,11 @@ impl Configuration {
         Ok(())
     }
 
-    /// Writes for each device which core builds the packets of how many of its queues.
+    /// Writes for each device which core builds the packets of how many of its queues, and notes a device whose datagrams are not joined
+    /// as they are watched.
     pub(crate) fn write_builders(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        let knobs = &self.knobs;
+        let joins = knobs.enabled && knobs.join && knobs.mode == Mode::Mflow;
         for device in self.devices.iter().flatten() {
             if way::redirects(&self.knobs) {
                 let (builder, mut sources) = (device.redirection.builder(), 0);
@@ -53,6 +56,11 @@ impl Configuration {
                         .dev()
                         .with_name(|name| writeln!(to, "{name} {} {queues}", builder.name()))?;
                 }
+            }
+            if joins && device.dev().is_watched() {
+                device
+                    .dev()
+                    .with_name(|name| writeln!(to, "{name} {WATCHED}"))?;
             }
         }
         Ok(())

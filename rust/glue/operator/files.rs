@@ -53,7 +53,8 @@ files! {
     /// and why. With our patches: `xdp`, `af_xdp`, `buffers`: XDP, AF_XDP or the kind of receive buffers wants it; `unasked`: the
     /// driver has not asked. On an unpatched kernel, which shows it with `build` `lane` only, and counts CPUs instead of queues:
     /// `xdp`: there is another XDP program; `no_xdp`: the driver takes none; `vlan_tags`: the device takes VLAN tags off packets;
-    /// `namespace`: the device is in another namespace; `driver`: the driver says no.
+    /// `namespace`: the device is in another namespace; `driver`: the driver says no. A line with `watched`, and without a number, is
+    /// there with our patches while something looks at the packets that the device receives: its datagrams are not joined.
     Builders = c"builders", 0o444;
     /// Each fast flow: its gain from being split, or the reason why it is whole.
     // It names the addresses of those who send to this host.

@@ -27,6 +27,7 @@ use crate::algo::merge::lane_run::Collector;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::stage::Stage;
 use crate::algo::tag::Tag;
+use crate::glue::stack::device::LaneDevice;
 use crate::glue::stack::joiner::{JoinResult, Joiner};
 use crate::glue::stack::request::Request;
 use crate::glue::stack::skb::SkBuff;
@@ -103,6 +104,8 @@ pub struct Lane {
     cpu: u32,
     id: LaneId,
     carries: Carries,
+    // None if it carries packets of several devices, or of none.
+    device: Option<LaneDevice>,
     // True if the CPU of this stage is gone, and another CPU may poll it.
     is_displaced: AtomicBool,
     // A mark in the ring, for a thread that waits until it has been passed.
@@ -113,7 +116,7 @@ pub struct Lane {
 
 // SAFETY: Zeros are an empty ring, no places for it and no consumer (null pointers), an empty collector (null pointers, no tag), a
 // trial, batches and a joiner that know nothing, zeros, no tag, a worker that is not started, nothing that builds,
-// `Carries::Batches`, false, and counters of zero.
+// `Carries::Batches`, no device (an `Option` of nothing but a pointer is `None` as zeros), false, and counters of zero.
 unsafe impl Zeroable for Lane {}
 // SAFETY: The cells are used by the NAPI alone, or by the thread that gives places; the rest may be shared.
 unsafe impl Sync for Lane {}
@@ -121,19 +124,21 @@ unsafe impl Sync for Lane {}
 unsafe impl Send for Lane {}
 
 impl Lane {
-    /// Starts a lane on `cpus`, for packets of the NAPI with this number, and returns it with the producing end of its ring.
-    /// Process context.
+    /// Starts a lane on `cpus`, for packets of this device and of the NAPI with this number, and returns it with the producing end of
+    /// its ring. Process context.
     ///
-    /// # Safety: the lane is stopped before it is dropped, and the producer is not used after that.
+    /// # Safety: the lane is stopped before it is dropped and before the device goes, and the producer is not used after that.
     pub(crate) unsafe fn start(
         cpus: LaneCpus,
         carries: Carries,
+        device: Option<LaneDevice>,
         number: Option<NonZeroU32>,
     ) -> Result<(VBox<Lane>, Producer<SkBuff>)> {
         // By pages: kmalloc() rounds up to a power of two, and the ring alone has one.
         let mut lane: VBox<Lane> = VBox::init(init::zeroed(), GFP_KERNEL)?;
         lane.cpu = cpus.carries;
         lane.carries = carries;
+        lane.device = device;
         // ORDERING: Relaxed: unique enough. Never `INLINE` or `ORDINARY_PATH`.
         lane.id = LANES_STARTED.fetch_add(1, Ordering::Relaxed) | 1 << 31;
         let address: *mut c_void = ptr::from_mut(&mut *lane).cast();
@@ -235,6 +240,14 @@ impl Lane {
 
     pub(crate) fn carries(&self) -> Carries {
         self.carries
+    }
+
+    /// Returns whether something looks at the packets of its device, so that datagrams are not to go on in lists.
+    #[inline]
+    fn is_watched(&self) -> bool {
+        // SAFETY: By the contract of `start` the device is there as long as the lane is not stopped.
+        self.device
+            .is_some_and(|device| unsafe { device.is_watched() })
     }
 
     /// Returns whether the ring, or the memory of packets that its CPU may have in rings, is at least half full.
@@ -350,11 +363,11 @@ impl Lane {
         }
     }
 
-    /// Gives a packet to the stack; returns whether it went past GRO.
+    /// Gives a packet to the stack; returns whether it went past GRO. With `lists`, datagrams of a batch that begins may go on in lists.
     ///
     /// # Safety: in the poll.
     #[inline]
-    unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff, joins: bool) -> bool {
+    unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff, lists: bool) -> bool {
         let tag = packet.tag();
         let slot = tag.slot();
         // SAFETY: By the contract we are in the poll.
@@ -366,7 +379,7 @@ impl Lane {
             worker.receive_past_gro(packet);
         } else {
             let wanted = || match () {
-                () if !joins => DatagramForm::Single,
+                () if !lists => DatagramForm::Single,
                 // Our device and our hook say which datagrams suit.
                 () if !way::JOINS => DatagramForm::List,
                 () => pool::slots().slot(slot).datagram_form(),
@@ -456,6 +469,9 @@ impl Lane {
             .map_or(0, |consumer| consumer.waiting_items());
         worker.set_sums(waiting_items <= BUSY_ITEMS);
         let joins = runtime::joins();
+        let lists = joins && !self.is_watched();
+        // SAFETY: By the contract we are in the poll.
+        unsafe { (*self.gro.get()).note_lists(lists) };
         while work < budget {
             // SAFETY: By the contract we are in the poll, which alone pops. Nothing in here calls the stack, which might come
             // back to this cell: neither `pop` nor a driver that builds a packet does.
@@ -478,7 +494,7 @@ impl Lane {
                     bytes += u64::from(packet.memory_bytes());
                     unflushed = true;
                     // SAFETY: We are in the poll.
-                    if unsafe { self.receive(worker, packet, joins) } {
+                    if unsafe { self.receive(worker, packet, lists) } {
                         past_gro_pkts += pkts;
                     }
                 }
@@ -489,7 +505,7 @@ impl Lane {
                     match result {
                         // SAFETY: We are in the poll.
                         RequestResult::Packet(packet) => unsafe {
-                            past_gro_pkts += u64::from(self.receive(worker, packet, joins));
+                            past_gro_pkts += u64::from(self.receive(worker, packet, lists));
                         },
                         RequestResult::Joined(tag) => {
                             joined_pkts += 1;

@@ -23,7 +23,7 @@ use crate::algo::report::flow_report::{FlowBoard, FlowNews};
 use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use crate::glue::locks::SoftirqsOff;
-use crate::glue::stack::device::{self, Napi};
+use crate::glue::stack::device::{self, Device, LaneDevice, Napi};
 use crate::glue::stack::hook_heads::{BeginsWithHead, PortHead, SourceHead};
 use crate::glue::stack::request::Request;
 use crate::glue::stack::skb::SkBuff;
@@ -242,38 +242,47 @@ impl Host<SkBuff> for KernelHost<'_> {
 impl Source {
     /// Makes a source with the lanes of `knobs`. It splits nothing before [`Source::begin`]. Process context.
     ///
-    /// # Safety: `port` is valid as long as the source, and the NAPI, if it takes one's packets, is there.
+    /// # Safety: `port` and `dev` are valid as long as the source, and the NAPI, if it takes one's packets, is there.
     pub(crate) unsafe fn new(
         port: &PortHead,
+        dev: &Device,
         takes: Takes,
         knobs: &Knobs,
     ) -> Result<KVBox<Source>> {
+        let (device, carries) = (dev.of_lanes(), Carries::Batches);
         // SAFETY: By the contract.
-        let mut source =
-            unsafe { Self::with_lanes(Some(port), takes.napi(), knobs.lanes(), Carries::Batches)? };
+        let mut source = unsafe {
+            Self::with_lanes(
+                Some(port),
+                Some(device),
+                takes.napi(),
+                knobs.lanes(),
+                carries,
+            )?
+        };
         if let Takes::OfNumber(number) = takes {
             source.number_behind_gro = Some(number);
         }
         source.is_shared = matches!(takes, Takes::OfNumber(_) | Takes::OfAnyCpu);
         if let (true, Some(napi)) = (way::RUNS_TO_COMPLETION, takes.napi()) {
             // SAFETY: By the contract the NAPI is there. The source is nobody else's yet, so nothing is dispatched.
-            unsafe { source.start_own_lane(napi, knobs)? };
+            unsafe { source.start_own_lane(device, napi, knobs)? };
         }
         Ok(source)
     }
 
     /// Starts the lane that is polled where the source is. Process context.
     ///
-    /// # Safety: the NAPI is there, and nothing is dispatched yet.
-    unsafe fn start_own_lane(&mut self, napi: Napi, knobs: &Knobs) -> Result {
+    /// # Safety: the device is there as long as the source, the NAPI is there, and nothing is dispatched yet.
+    unsafe fn start_own_lane(&mut self, device: LaneDevice, napi: Napi, knobs: &Knobs) -> Result {
         // The memory of its packets counts as that of the first lane: its own CPU is not known, and may change.
         let Some(cpu) = knobs.lanes().next().map(|cpus| cpus.carries) else {
             return Ok(());
         };
+        let (cpus, carries) = (LaneCpus::one(cpu), Carries::Batches);
         // SAFETY: By the contract the NAPI is there. The source stops the lane before it drops it, and its dispatcher, which gets the
         // producer, is not used then.
-        let (lane, producer) =
-            unsafe { Lane::start(LaneCpus::one(cpu), Carries::Batches, napi.number())? };
+        let (lane, producer) = unsafe { Lane::start(cpus, carries, Some(device), napi.number())? };
         let id = lane.id();
         self.own_lane = Some(lane);
         self.dispatcher.get_mut().lanes.add_own(producer, id, cpu);
@@ -291,7 +300,13 @@ impl Source {
     ) -> Result<KVBox<Source>> {
         // SAFETY: By the contract.
         let mut source = unsafe {
-            Self::with_lanes(port, napi, cpus.iter().map(LaneCpus::one), Carries::Stage)?
+            Self::with_lanes(
+                port,
+                None,
+                napi,
+                cpus.iter().map(LaneCpus::one),
+                Carries::Stage,
+            )?
         };
         let here = cpus.iter().position(|cpu| context.cpu == Some(cpu));
         let handing_on = &mut source.handing_on;
@@ -314,7 +329,8 @@ impl Source {
             }
             let cpu = context.cpu.or(cpus.iter().next()).unwrap_or(0);
             // SAFETY: As for the other lanes.
-            let (lane, producer) = unsafe { Lane::start(LaneCpus::one(cpu), Carries::Held, None)? };
+            let (lane, producer) =
+                unsafe { Lane::start(LaneCpus::one(cpu), Carries::Held, None, None)? };
             let id = lane.id();
             handing_on.home = Some(lane);
             let home_end = handing_on.home_end.get_mut();
@@ -323,9 +339,10 @@ impl Source {
         Ok(source)
     }
 
-    /// # Safety: `port` is valid as long as the source, and the NAPI is there.
+    /// # Safety: `port` and the device are valid as long as the source, and the NAPI is there.
     unsafe fn with_lanes(
         port: Option<&PortHead>,
+        device: Option<LaneDevice>,
         napi: Option<Napi>,
         lanes: impl Iterator<Item = LaneCpus>,
         carries: Carries,
@@ -343,7 +360,7 @@ impl Source {
         for (place, cpus) in fresh.lanes.iter_mut().zip(lanes) {
             // SAFETY: The source stops the lane before it drops it, and its dispatcher, which gets the producer, is not
             // used then.
-            let (lane, producer) = unsafe { Lane::start(cpus, carries, number)? };
+            let (lane, producer) = unsafe { Lane::start(cpus, carries, device, number)? };
             let (id, cpu) = (lane.id(), lane.cpu());
             // First of all in its place: it is stopped from there.
             *place = Some(lane);

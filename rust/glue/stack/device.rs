@@ -40,6 +40,17 @@ impl Device {
         self.dev.as_ptr()
     }
 
+    /// Returns the device as its lanes have it.
+    pub(crate) fn of_lanes(&self) -> LaneDevice {
+        LaneDevice(self.dev)
+    }
+
+    /// Returns whether something looks at the packets that it receives, so that lanes do not join its datagrams.
+    pub(crate) fn is_watched(&self) -> bool {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { self.of_lanes().is_watched() }
+    }
+
     /// Returns the device's number in its namespace.
     pub(crate) fn index(&self) -> u32 {
         // SAFETY: By the invariant the device is valid.
@@ -134,6 +145,23 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: By the invariant the reference is ours.
         unsafe { ffi::mflow_device_put(self.dev.as_ptr()) };
+    }
+}
+
+/// The device whose packets a lane carries, without a reference of its own: the [`Device`] outlives its lanes.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct LaneDevice(NonNull<ffi::net_device>);
+
+impl LaneDevice {
+    /// Returns whether something looks at the packets that the device receives, and would see a list of datagrams as one packet. Any
+    /// context.
+    ///
+    /// # Safety: the device is there.
+    #[inline]
+    pub(crate) unsafe fn is_watched(self) -> bool {
+        // SAFETY: By the contract.
+        unsafe { way::is_watched(self.0.as_ptr()) }
     }
 }
 

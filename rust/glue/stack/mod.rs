@@ -7,8 +7,8 @@
 //! built yet, [`worker`] builds and carries packets on a lane's CPU, [`joiner`] adds frames to what its GRO holds, [`deliver`] ends
 //! at the sockets, [`device`] ties devices and NAPIs to us.
 //!
-//! Packets and chains of them, requests, tags, CPU numbers, and the opaque handles [`device::Device`], [`device::Napi`] and
-//! [`socket::Socket`] cross the boundary. The modules stand in the order of their imports.
+//! Packets and chains of them, requests, tags, CPU numbers, and the opaque handles [`device::Device`], [`device::LaneDevice`],
+//! [`device::Napi`] and [`socket::Socket`] cross the boundary. The modules stand in the order of their imports.
 
 pub mod ffi;
 pub mod hook_heads;

@@ -5,7 +5,7 @@
 //!
 //! Tag and links have fields of `struct sk_buff`, which bindgen knows.
 
-use super::ffi::{mflow_worker, sk_buff, sock};
+use super::ffi::{mflow_worker, net_device, sk_buff, sock};
 use super::optional_calls::{NapiNumbers, ProbeNotes, Redirection};
 use crate::algo::headers::hint::HINT_BYTES;
 use crate::algo::knobs::Knobs;
@@ -13,9 +13,9 @@ use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::bindings::{
-    bpf_xdp_mode_XDP_MODE_DRV, mflow_list_at_begin, mflow_list_at_end, mflow_list_at_socket,
-    mflow_look_at_gro_lists, mflow_probe_note, mflow_probe_suits_lists, mflow_set_enabled,
-    skb_shared_info,
+    bpf_xdp_mode_XDP_MODE_DRV, mflow_device_is_watched, mflow_list_at_begin, mflow_list_at_end,
+    mflow_list_at_socket, mflow_look_at_gro_lists, mflow_probe_note, mflow_probe_suits_lists,
+    mflow_set_enabled, skb_shared_info,
 };
 use kernel::error::Result;
 
@@ -83,6 +83,15 @@ pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = Some(mf
 /// The function that is called where a list of datagrams has come to its socket.
 pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> =
     Some(mflow_list_at_socket);
+
+/// Returns whether something looks at the packets that a device receives, and would see lists of datagrams. Any context.
+///
+/// # Safety: the device is there.
+#[inline]
+pub(super) unsafe fn is_watched(dev: *const net_device) -> bool {
+    // SAFETY: By the contract.
+    unsafe { mflow_device_is_watched(dev) }
+}
 
 /// The calls that tell whether probes have come through as they were.
 pub(super) const PROBE_NOTES: Option<ProbeNotes> = Some(ProbeNotes {

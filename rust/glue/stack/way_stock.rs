@@ -88,6 +88,12 @@ pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
 /// There is none: no socket sees a list.
 pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> = None;
 
+/// Returns false: lists begin behind all that looks at a device's packets.
+#[inline]
+pub(super) unsafe fn is_watched(_dev: *const net_device) -> bool {
+    false
+}
+
 /// There is none: C notes probes where they have left the hold, and where they end.
 pub(super) const PROBE_NOTES: Option<ProbeNotes> = None;
 

@@ -95,12 +95,8 @@ const OTHERWISE: &[(&str, &str)] = &[
         "with our patches a batch of which nothing ends here is waited for until its deadline, which is a second here",
     ),
     (
-        "watchers/copies",
-        "with our patches lanes show packets to captures, each lane its own, and joined by GRO: order and checksums are not the wire's",
-    ),
-    (
-        "watchers/shared",
-        "with our patches lanes show packets to sockets that share them out, each lane its own: order is not the wire's",
+        "watchers/copies/tcp",
+        "with our patches captures see segments as GRO has joined them, as without the module: their checksums are not the sender's",
     ),
 ];
 

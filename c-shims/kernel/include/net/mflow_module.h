@@ -146,6 +146,7 @@ void mflow_device_put(struct net_device *dev);
 void mflow_device_name(const struct net_device *dev, char *name);
 int mflow_device_set_port(struct net_device *dev, void *port);
 void mflow_device_walk_napis(struct net_device *dev, void *found);
+bool mflow_device_is_watched(const struct net_device *dev);
 void *mflow_napi_source(struct napi_struct *napi);
 void mflow_napi_set_source(struct napi_struct *napi, void *source);
 unsigned int mflow_napi_id(const struct napi_struct *napi);

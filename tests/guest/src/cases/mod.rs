@@ -147,6 +147,7 @@ fn all() -> Vec<Case> {
         forwarding::forwarded::cases(),
         traffic::gro::cases(),
         traffic::aggregates::cases(),
+        traffic::watched::cases(),
         traffic::joined_frames::cases(),
         traffic::join_trial::cases(),
         traffic::datagrams::refragmented::cases(),

@@ -2,7 +2,7 @@
 
 //! The answers of a driver to the question which core builds packets.
 
-use mflow_algo::algo::source::queue_builder::QueueBuilder;
+use mflow_algo::algo::source::queue_builder::{QueueBuilder, WATCHED};
 
 #[test]
 fn numbers_name_each_in_turn_and_nothing_beyond() {
@@ -20,8 +20,9 @@ fn the_manual_explains_each_name() {
     let manual = include_str!("../../../../README.md");
     let row = manual.lines().find(|line| line.contains("`builders` |"));
     let row = row.expect("a row for `builders`");
-    for builder in QueueBuilder::ALL {
-        let name = format!("`{}`", builder.name());
+    let names = QueueBuilder::ALL.map(QueueBuilder::name);
+    for name in names.into_iter().chain([WATCHED]) {
+        let name = format!("`{name}`");
         assert!(row.contains(&name), "rust/README.md says nothing of {name}");
     }
 }

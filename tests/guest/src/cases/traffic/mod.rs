@@ -12,3 +12,4 @@ pub(crate) mod joined_frames;
 pub(crate) mod shapes;
 pub(crate) mod streams;
 pub(crate) mod tunnels;
+pub(crate) mod watched;
