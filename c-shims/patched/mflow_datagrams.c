@@ -11,6 +11,7 @@
  * Lists begin before the device's taps, as GRO does. While the device is watched there are none.
  */
 
+#include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/netdevice.h>
@@ -60,43 +61,119 @@ bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }
 
-/*
- * Returns whether a packet socket is bound to the device and to IP. Those that take all protocols are on other lists,
- * and those of other protocols see no datagrams.
- */
-static bool mflow_has_ip_tap(const struct net_device *dev)
+/* Returns whether a tap sees packets of the device. A packet socket sees those of its namespace. */
+static bool mflow_tap_sees(const struct packet_type *tap, const struct net_device *dev)
 {
-	const struct packet_type *ptype;
-	bool has_tap = false;
-
-	rcu_read_lock();
-	list_for_each_entry_rcu(ptype, &dev->ptype_specific, list) {
-		if (ptype->type == htons(ETH_P_IP) ||
-		    ptype->type == htons(ETH_P_IPV6))
-			has_tap = true;
-	}
-	rcu_read_unlock();
-	return has_tap;
+	return !tap->af_packet_net || net_eq(tap->af_packet_net, dev_net(dev));
 }
 
 /*
- * Returns whether something looks at the packets that the device receives, and would see a list of datagrams as one
- * packet: a generic XDP program, a packet socket, traffic control or a packet filter at ingress. Packet sockets of one
- * protocol that are bound to no device are not found: no module can see their list. Any context; the device is there.
+ * Returns the socket of a tap if it is a packet socket with a filter, or NULL. Those that share packets out have a
+ * filter each, and count as without.
  */
-bool mflow_device_is_watched(const struct net_device *dev)
+static struct sock *mflow_filtered_tap(const struct packet_type *tap)
 {
+	struct sock *sk = tap->af_packet_priv;
+
+	return sk && !tap->id_match && rcu_access_pointer(sk->sk_filter) ? sk : NULL;
+}
+
+/* Returns what a list of taps watches: all datagrams, or those that filters let through. */
+static unsigned int mflow_taps_watch(const struct list_head *taps,
+				     const struct net_device *dev, bool only_ip)
+{
+	unsigned int watch = MFLOW_WATCH_NOTHING;
+	const struct packet_type *tap;
+
+	list_for_each_entry_rcu(tap, taps, list) {
+		if (!mflow_tap_sees(tap, dev) ||
+		    (only_ip && tap->type != htons(ETH_P_IP) &&
+		     tap->type != htons(ETH_P_IPV6)))
+			continue;
+		if (!mflow_filtered_tap(tap))
+			return MFLOW_WATCH_ALL;
+		watch = MFLOW_WATCH_FILTERED;
+	}
+	return watch;
+}
+
+/*
+ * Returns what is watched of the packets that the device receives, by something that would see a list of datagrams as
+ * one packet: a generic XDP program, a packet socket, traffic control or a packet filter at ingress. Packet sockets of
+ * one protocol that are bound to no device are not found: no module can see their list. Any context; the device is
+ * there.
+ */
+unsigned int mflow_device_watch(const struct net_device *dev)
+{
+	unsigned int watch;
+
 #ifdef CONFIG_NET_XGRESS
 	if (rcu_access_pointer(dev->tcx_ingress))
-		return true;
+		return MFLOW_WATCH_ALL;
 #endif
 #ifdef CONFIG_NETFILTER_INGRESS
 	if (rcu_access_pointer(dev->nf_hooks_ingress))
-		return true;
+		return MFLOW_WATCH_ALL;
 #endif
-	return rcu_access_pointer(dev->xdp_prog) ||
-	       !list_empty(&net_hotdata.ptype_all) ||
-	       !list_empty(&dev->ptype_all) || mflow_has_ip_tap(dev);
+	if (rcu_access_pointer(dev->xdp_prog))
+		return MFLOW_WATCH_ALL;
+	rcu_read_lock();
+	watch = mflow_taps_watch(&net_hotdata.ptype_all, dev, false);
+	watch = max(watch, mflow_taps_watch(&dev->ptype_all, dev, false));
+	watch = max(watch, mflow_taps_watch(&dev->ptype_specific, dev, true));
+	rcu_read_unlock();
+	return watch;
+}
+
+/* Returns whether a tap takes a packet that is about to be received. */
+static bool mflow_tap_takes(const struct packet_type *tap, struct sk_buff *skb)
+{
+	unsigned int link_bytes = skb->data - skb_mac_header(skb);
+	struct sock *sk = mflow_filtered_tap(tap);
+	const struct sk_filter *filter;
+	bool sees_link, takes;
+
+	filter = sk ? rcu_dereference(sk->sk_filter) : NULL;
+	/* It had one a moment ago. */
+	if (!filter)
+		return true;
+	/* As packet_rcv() shows it. */
+	sees_link = sk->sk_type != SOCK_DGRAM;
+	if (sees_link)
+		skb_push(skb, link_bytes);
+	takes = bpf_prog_run_clear_cb(filter->prog, skb);
+	if (sees_link)
+		skb_pull(skb, link_bytes);
+	return takes;
+}
+
+static bool mflow_taps_take(const struct list_head *taps, struct sk_buff *skb,
+			    bool only_of_protocol)
+{
+	const struct packet_type *tap;
+
+	list_for_each_entry_rcu(tap, taps, list)
+		if (mflow_tap_sees(tap, skb->dev) &&
+		    (!only_of_protocol || tap->type == skb->protocol) &&
+		    mflow_tap_takes(tap, skb))
+			return true;
+	return false;
+}
+
+/*
+ * Returns whether a packet socket takes this packet, which the device is about to receive. The filters of LLDP and of
+ * DHCP clients let no datagrams of containers through. Softirqs disabled.
+ */
+bool mflow_packet_is_tapped(struct sk_buff *skb)
+{
+	bool is_tapped;
+
+	rcu_read_lock();
+	is_tapped = mflow_taps_take(&net_hotdata.ptype_all, skb, false) ||
+		    mflow_taps_take(&skb->dev->ptype_all, skb, false) ||
+		    mflow_taps_take(&skb->dev->ptype_specific, skb, true);
+	rcu_read_unlock();
+	return is_tapped;
 }
 
 /* Returns the family of the packet's network header. Within a tunnel the packet's protocol may be another one. */

@@ -13,7 +13,7 @@ use crate::algo::knobs::{Knobs, Mode};
 use crate::algo::source::queue_builder::{QueueBuilder, WATCHED};
 use crate::glue::locks::{synchronize, Rtnl};
 use crate::glue::packet::pool;
-use crate::glue::stack::device::{Device, Napi};
+use crate::glue::stack::device::{Device, Napi, Watch};
 use crate::glue::stack::{hooks, way};
 use crate::glue::{ffi, runtime};
 use core::fmt;
@@ -57,7 +57,9 @@ impl Configuration {
                         .with_name(|name| writeln!(to, "{name} {} {queues}", builder.name()))?;
                 }
             }
-            if joins && device.dev().is_watched() {
+            let mut is_watched = device.dev().watch() == Watch::All;
+            device.for_each_source(|source| is_watched |= source.is_tapped());
+            if joins && is_watched {
                 device
                     .dev()
                     .with_name(|name| writeln!(to, "{name} {WATCHED}"))?;

@@ -27,7 +27,7 @@ use crate::algo::merge::lane_run::Collector;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::stage::Stage;
 use crate::algo::tag::Tag;
-use crate::glue::stack::device::LaneDevice;
+use crate::glue::stack::device::{LaneDevice, Watch};
 use crate::glue::stack::joiner::{JoinResult, Joiner};
 use crate::glue::stack::request::Request;
 use crate::glue::stack::skb::SkBuff;
@@ -106,6 +106,8 @@ pub struct Lane {
     carries: Carries,
     // None if it carries packets of several devices, or of none.
     device: Option<LaneDevice>,
+    // A packet socket with a filter takes the datagrams of the last batch.
+    is_tapped: AtomicBool,
     // True if the CPU of this stage is gone, and another CPU may poll it.
     is_displaced: AtomicBool,
     // A mark in the ring, for a thread that waits until it has been passed.
@@ -242,12 +244,42 @@ impl Lane {
         self.carries
     }
 
-    /// Returns whether something looks at the packets of its device, so that datagrams are not to go on in lists.
+    /// Returns what is watched of the packets of its device.
     #[inline]
-    fn is_watched(&self) -> bool {
+    fn watch(&self) -> Watch {
         // SAFETY: By the contract of `start` the device is there as long as the lane is not stopped.
         self.device
-            .is_some_and(|device| unsafe { device.is_watched() })
+            .map_or(Watch::Nothing, |device| unsafe { device.watch() })
+    }
+
+    /// Returns whether a packet socket with a filter took the first datagram of its last batch, which had no list for that.
+    pub(crate) fn is_tapped(&self) -> bool {
+        // ORDERING: Relaxed: for a file that somebody reads.
+        self.is_tapped.load(Ordering::Relaxed)
+    }
+
+    /// Notes that.
+    #[inline]
+    fn note_tapped(&self, is_tapped: bool) {
+        // ORDERING: Relaxed, both: written in the poll only.
+        if self.is_tapped.load(Ordering::Relaxed) != is_tapped {
+            self.is_tapped.store(is_tapped, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the form that the datagrams of a batch have which begins with `packet`.
+    ///
+    /// # Safety: in the poll.
+    unsafe fn form_of_batch(&self, packet: &SkBuff, joins: bool, watch: Watch) -> DatagramForm {
+        // SAFETY: By the contract softirqs are disabled.
+        let is_tapped = watch == Watch::Filtered && unsafe { packet.is_tapped() };
+        self.note_tapped(is_tapped);
+        match () {
+            () if !joins || is_tapped || watch == Watch::All => DatagramForm::Single,
+            // Our device and our hook say which datagrams suit.
+            () if !way::JOINS => DatagramForm::List,
+            () => pool::slots().slot(packet.tag().slot()).datagram_form(),
+        }
     }
 
     /// Returns whether the ring, or the memory of packets that its CPU may have in rings, is at least half full.
@@ -363,11 +395,17 @@ impl Lane {
         }
     }
 
-    /// Gives a packet to the stack; returns whether it went past GRO. With `lists`, datagrams of a batch that begins may go on in lists.
+    /// Gives a packet to the stack; returns whether it went past GRO. `joins` and `watch` say what may be joined, from the next batch on.
     ///
     /// # Safety: in the poll.
     #[inline]
-    unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff, lists: bool) -> bool {
+    unsafe fn receive(
+        &self,
+        worker: Polling<'_>,
+        mut packet: SkBuff,
+        joins: bool,
+        watch: Watch,
+    ) -> bool {
         let tag = packet.tag();
         let slot = tag.slot();
         // SAFETY: By the contract we are in the poll.
@@ -378,14 +416,11 @@ impl Lane {
             packet.pull_overlay_headers();
             worker.receive_past_gro(packet);
         } else {
-            let wanted = || match () {
-                () if !lists => DatagramForm::Single,
-                // Our device and our hook say which datagrams suit.
-                () if !way::JOINS => DatagramForm::List,
-                () => pool::slots().slot(slot).datagram_form(),
+            // SAFETY: As above; nothing in here calls the stack.
+            let form = unsafe {
+                (*self.batches.get())
+                    .datagram_form(slot, || self.form_of_batch(&packet, joins, watch))
             };
-            // SAFETY: As above.
-            let form = unsafe { (*self.batches.get()).datagram_form(slot, wanted) };
             let joined = worker.receive(packet, form);
             // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
             unsafe { (*self.joiner.get()).note_received(tag) };
@@ -469,9 +504,12 @@ impl Lane {
             .map_or(0, |consumer| consumer.waiting_items());
         worker.set_sums(waiting_items <= BUSY_ITEMS);
         let joins = runtime::joins();
-        let lists = joins && !self.is_watched();
+        let watch = self.watch();
+        if watch == Watch::Nothing {
+            self.note_tapped(false);
+        }
         // SAFETY: By the contract we are in the poll.
-        unsafe { (*self.gro.get()).note_lists(lists) };
+        unsafe { (*self.gro.get()).note_lists(joins && watch == Watch::Nothing) };
         while work < budget {
             // SAFETY: By the contract we are in the poll, which alone pops. Nothing in here calls the stack, which might come
             // back to this cell: neither `pop` nor a driver that builds a packet does.
@@ -494,7 +532,7 @@ impl Lane {
                     bytes += u64::from(packet.memory_bytes());
                     unflushed = true;
                     // SAFETY: We are in the poll.
-                    if unsafe { self.receive(worker, packet, lists) } {
+                    if unsafe { self.receive(worker, packet, joins, watch) } {
                         past_gro_pkts += pkts;
                     }
                 }
@@ -505,7 +543,7 @@ impl Lane {
                     match result {
                         // SAFETY: We are in the poll.
                         RequestResult::Packet(packet) => unsafe {
-                            past_gro_pkts += u64::from(self.receive(worker, packet, lists));
+                            past_gro_pkts += u64::from(self.receive(worker, packet, joins, watch));
                         },
                         RequestResult::Joined(tag) => {
                             joined_pkts += 1;

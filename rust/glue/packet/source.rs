@@ -574,6 +574,11 @@ impl Source {
         Iterator::chain(self.lanes(), self.own_lane.as_deref())
     }
 
+    /// Returns whether a packet socket with a filter keeps datagrams of a lane from being joined.
+    pub(crate) fn is_tapped(&self) -> bool {
+        self.all_lanes().any(Lane::is_tapped)
+    }
+
     /// Returns the CPUs of these lanes (bit mask, as in [`FlowNow`](crate::algo::report::flow_report::FlowNow)).
     pub(crate) fn cpus_of(&self, lanes: u16) -> CpuSet {
         let mut cpus = CpuSet::EMPTY;

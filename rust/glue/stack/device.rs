@@ -45,10 +45,10 @@ impl Device {
         LaneDevice(self.dev)
     }
 
-    /// Returns whether something looks at the packets that it receives, so that lanes do not join its datagrams.
-    pub(crate) fn is_watched(&self) -> bool {
+    /// Returns what is watched of the packets that it receives.
+    pub(crate) fn watch(&self) -> Watch {
         // SAFETY: By the invariant the device is valid.
-        unsafe { self.of_lanes().is_watched() }
+        unsafe { self.of_lanes().watch() }
     }
 
     /// Returns the device's number in its namespace.
@@ -154,15 +154,25 @@ impl Drop for Device {
 pub(crate) struct LaneDevice(NonNull<ffi::net_device>);
 
 impl LaneDevice {
-    /// Returns whether something looks at the packets that the device receives, and would see a list of datagrams as one packet. Any
-    /// context.
+    /// Returns what is watched of the packets that the device receives. Any context.
     ///
     /// # Safety: the device is there.
     #[inline]
-    pub(crate) unsafe fn is_watched(self) -> bool {
+    pub(crate) unsafe fn watch(self) -> Watch {
         // SAFETY: By the contract.
-        unsafe { way::is_watched(self.0.as_ptr()) }
+        unsafe { way::watch(self.0.as_ptr()) }
     }
+}
+
+/// The packets of a device that something looks at which would see a list of datagrams as one packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// None.
+    Nothing,
+    /// Those that the filters of packet sockets let through.
+    Filtered,
+    /// All.
+    All,
 }
 
 /// Returns whether packets may still come through the GRO of the NAPI with this number. Process context.

@@ -5,6 +5,7 @@
 //!
 //! Tag and links have fields of `struct sk_buff`, which bindgen knows.
 
+use super::device::Watch;
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
 use super::optional_calls::{NapiNumbers, ProbeNotes, Redirection};
 use crate::algo::headers::hint::HINT_BYTES;
@@ -13,9 +14,10 @@ use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::bindings::{
-    bpf_xdp_mode_XDP_MODE_DRV, mflow_device_is_watched, mflow_list_at_begin, mflow_list_at_end,
-    mflow_list_at_socket, mflow_look_at_gro_lists, mflow_probe_note, mflow_probe_suits_lists,
-    mflow_set_enabled, skb_shared_info,
+    bpf_xdp_mode_XDP_MODE_DRV, mflow_device_watch, mflow_list_at_begin, mflow_list_at_end,
+    mflow_list_at_socket, mflow_look_at_gro_lists, mflow_packet_is_tapped, mflow_probe_note,
+    mflow_probe_suits_lists, mflow_set_enabled, skb_shared_info, MFLOW_WATCH_FILTERED,
+    MFLOW_WATCH_NOTHING,
 };
 use kernel::error::Result;
 
@@ -84,13 +86,25 @@ pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = Some(mf
 pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> =
     Some(mflow_list_at_socket);
 
-/// Returns whether something looks at the packets that a device receives, and would see lists of datagrams. Any context.
+/// Returns what is watched of the packets that a device receives. Any context.
 ///
 /// # Safety: the device is there.
 #[inline]
-pub(super) unsafe fn is_watched(dev: *const net_device) -> bool {
+pub(super) unsafe fn watch(dev: *const net_device) -> Watch {
     // SAFETY: By the contract.
-    unsafe { mflow_device_is_watched(dev) }
+    match unsafe { mflow_device_watch(dev) } {
+        MFLOW_WATCH_NOTHING => Watch::Nothing,
+        MFLOW_WATCH_FILTERED => Watch::Filtered,
+        _ => Watch::All,
+    }
+}
+
+/// Returns whether a packet socket takes a packet, which is about to be received.
+///
+/// # Safety: softirqs are disabled, and the packet is the caller's.
+pub(super) unsafe fn is_tapped(skb: NonNull<sk_buff>) -> bool {
+    // SAFETY: By the contract.
+    unsafe { mflow_packet_is_tapped(skb.as_ptr()) }
 }
 
 /// The calls that tell whether probes have come through as they were.

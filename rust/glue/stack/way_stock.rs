@@ -5,6 +5,7 @@
 //! The tag travels in the packet's security mark. No bindgen knows here where a packet's fields are. C gives the places of the
 //! fields that are read for each packet, and has functions that read the others.
 
+use super::device::Watch;
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
 use super::hook_heads::BeginsWithHead;
 use super::optional_calls::{NapiNumbers, ProbeNotes, Redirection};
@@ -88,9 +89,14 @@ pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
 /// There is none: no socket sees a list.
 pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> = None;
 
-/// Returns false: lists begin behind all that looks at a device's packets.
+/// Returns nothing: lists begin behind all that looks at a device's packets.
 #[inline]
-pub(super) unsafe fn is_watched(_dev: *const net_device) -> bool {
+pub(super) unsafe fn watch(_dev: *const net_device) -> Watch {
+    Watch::Nothing
+}
+
+/// Returns false: nothing is watched.
+pub(super) unsafe fn is_tapped(_skb: NonNull<sk_buff>) -> bool {
     false
 }
 

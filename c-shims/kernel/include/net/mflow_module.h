@@ -22,6 +22,11 @@ enum {
 	MFLOW_NO_NODE		= NUMA_NO_NODE,
 };
 
+/* The packets of a device that are watched before lists of datagrams could be taken apart. */
+#define MFLOW_WATCH_NOTHING	0U
+#define MFLOW_WATCH_FILTERED	1U	/* Those that the filters of packet sockets let through. */
+#define MFLOW_WATCH_ALL		2U
+
 /**
  * struct mflow_cpu_times - the time of a CPU by kind of work since boot, in microseconds
  * @at_us:	the time of the look-up
@@ -146,7 +151,8 @@ void mflow_device_put(struct net_device *dev);
 void mflow_device_name(const struct net_device *dev, char *name);
 int mflow_device_set_port(struct net_device *dev, void *port);
 void mflow_device_walk_napis(struct net_device *dev, void *found);
-bool mflow_device_is_watched(const struct net_device *dev);
+unsigned int mflow_device_watch(const struct net_device *dev);
+bool mflow_packet_is_tapped(struct sk_buff *skb);
 void *mflow_napi_source(struct napi_struct *napi);
 void mflow_napi_set_source(struct napi_struct *napi, void *source);
 unsigned int mflow_napi_id(const struct napi_struct *napi);

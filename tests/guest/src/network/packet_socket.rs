@@ -17,7 +17,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use crate::machine::sockopt as more_sockopt;
-use crate::network::netns;
+use crate::network::{bpf, netns};
 
 const LONGEST: usize = 4_096;
 /// The time that a receiver waits before it looks at the clock.
@@ -74,6 +74,11 @@ impl PacketSocket {
     /// Joins a group whose members share out the packets of a device, each flow to one of them.
     pub(crate) fn share(&self, group: u16) -> Result<()> {
         more_sockopt::share_packets(&self.0, group)
+    }
+
+    /// Lets all packets, or none, through a filter.
+    pub(crate) fn filter(&self, takes_all: bool) -> Result<()> {
+        bpf::filter(&self.0, takes_all)
     }
 
     /// Makes the socket keep this many bytes for a reader who is late.

@@ -76,6 +76,13 @@ pub(crate) fn cases() -> Vec<Case> {
             |rig| watched(rig, Watcher::Capture),
         ),
         Case::of_module(
+            "gro/watched/filter",
+            "a packet socket whose filter lets no datagrams through, as that of LLDP, changes nothing; if it lets them through, lanes join \
+             none",
+            Run::Plain,
+            filtered,
+        ),
+        Case::of_module(
             "gro/watched/tc",
             "while traffic control looks at the NIC's packets, lanes join no datagrams; before and after that they join them",
             Run::Plain,
@@ -121,6 +128,42 @@ fn watched(rig: &Rig, watcher: Watcher) -> Result<Outcome> {
             !is_watched()?,
             "`builders` says that the NIC is watched still"
         );
+        until_joined(live, numbers).context("after")
+    })
+}
+
+fn filtered(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.datagrams();
+    let knobs = Knobs {
+        build: "lane",
+        ..Knobs::of(2, BATCH_PKTS)
+    };
+    let numbers = Numbers {
+        least_joined: 256,
+        watched: 3_000,
+    };
+    rig.unnoticed(&plan, &knobs, |live| {
+        if !mflow::is_patched()? {
+            return Ok(());
+        }
+        let socket = PacketSocket::open_here("eth0")?;
+        socket.filter(false)?;
+        until_joined(live, numbers).context("beside a filter that takes none")?;
+        ensure!(
+            !is_watched()?,
+            "`builders` says that the NIC is watched, and a filter takes no datagrams"
+        );
+        socket.filter(true)?;
+        until_arrived(live, live.progress() + SETTLE)?;
+        ensure!(
+            is_watched()?,
+            "`builders` does not say that a filter takes datagrams"
+        );
+        let before = joined()?;
+        until_arrived(live, live.progress() + numbers.watched)?;
+        let joined = joined()? - before;
+        ensure!(joined <= MOST_JOINED, "{joined} datagrams were joined");
+        drop(socket);
         until_joined(live, numbers).context("after")
     })
 }
