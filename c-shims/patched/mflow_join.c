@@ -11,6 +11,7 @@
 #include <linux/skbuff.h>
 #include <net/checksum.h>
 #include <net/gro.h>
+#include <net/ipv6.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
@@ -28,6 +29,24 @@ static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
 			if (skb->mflow == tag)
 				return skb;
 	return NULL;
+}
+
+/*
+ * Returns the length below which GRO keeps a packet, from the network header on, as skb_gro_receive() and skb_gro_receive_list() say. Only
+ * a stream outside a tunnel may have more than 64 KB. With IPv6 that takes one header more, for which there has to be room.
+ */
+static unsigned int mflow_held_limit(const struct sk_buff *skb)
+{
+	const struct napi_gro_cb *gro = NAPI_GRO_CB(skb);
+	bool may_be_larger = gro->proto == IPPROTO_TCP && !gro->encap_mark && !skb->encapsulation;
+
+	if (gro->is_flist)
+		return GRO_LEGACY_MAX_SIZE;
+	if (skb->protocol == htons(ETH_P_IPV6))
+		may_be_larger &= skb->mac_header >= sizeof(struct hop_jumbo_hdr);
+	else
+		may_be_larger &= skb->protocol == htons(ETH_P_IP);
+	return min(netif_get_gro_max_size(skb->dev, skb), may_be_larger ? GRO_MAX_SIZE : GRO_LEGACY_MAX_SIZE);
 }
 
 /* Describes the youngest packet with this tag that GRO holds. Returns false if there is none, or if no frame can be hung onto it. */
@@ -56,8 +75,7 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	held->network_at = data_at + gro->network_offsets[gro->encap_mark];
 	held->transport_at = data_at + skb_transport_offset(skb);
 	held->bytes = data_at + skb->len;
-	/* Only packets outside a tunnel may be larger. */
-	held->limit_bytes = data_at + min(netif_get_gro_max_size(skb->dev, skb), GRO_LEGACY_MAX_SIZE);
+	held->limit_bytes = data_at + mflow_held_limit(skb);
 	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
 	held->frames = gro->count;
 	held->room_fragments = MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;

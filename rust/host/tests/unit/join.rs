@@ -11,7 +11,7 @@ use crate::common::cases;
 const ETHERNET: usize = 14;
 const VXLAN_PORT: u16 = 4_789;
 const GENEVE_PORT: u16 = 6_081;
-/// `gro_max_size` of a device, less what is in front of IP.
+/// The length below which GRO keeps a packet by default, from IP on (`GRO_LEGACY_MAX_SIZE`).
 const MOST_BYTES: u32 = 65_536;
 
 /// The tunnel around the frames of a run.
@@ -39,9 +39,20 @@ struct Run {
     payload: usize,
     first_id: u16,
     first_sequence: u32,
+    /// `gro_max_size` of the device.
+    most_bytes: u32,
 }
 
 impl Run {
+    /// Returns the length below which GRO keeps a packet of the run (`mflow_held_limit()`).
+    fn limit(&self) -> u32 {
+        match (self.is_tcp, self.tunnel) {
+            (false, _) if self.is_list => MOST_BYTES,
+            (true, None) => self.most_bytes,
+            _ => self.most_bytes.min(MOST_BYTES),
+        }
+    }
+
     /// Returns a frame of the run, with a payload of its own length.
     fn frame(&self, nr: u16, payload: usize) -> Vec<u8> {
         let mut transport = vec![0x9c, 0x40, 0x13, 0x89];
@@ -181,6 +192,7 @@ struct Packet {
     count: u16,
     payload: u32,
     mss: u32,
+    limit: u32,
     is_fixed: bool,
 }
 
@@ -193,6 +205,7 @@ impl Packet {
             count: 1,
             payload: run.payload as u32,
             mss: run.payload as u32,
+            limit: run.limit(),
             is_fixed: false,
         }
     }
@@ -212,7 +225,7 @@ impl Packet {
             is_summed: false,
             is_list: self.is_list,
             bytes: self.payload + header_bytes as u32,
-            limit_bytes: MOST_BYTES + ETHERNET as u32,
+            limit_bytes: self.limit + ETHERNET as u32,
             frame_payload_bytes: self.mss,
             identifiers: Identifiers {
                 is_fixed: self.is_fixed,
@@ -355,7 +368,7 @@ impl Packet {
 
     fn skb_gro_receive(&mut self, len: u32, header_bytes: usize, more_bytes: u32) -> bool {
         let in_front = (header_bytes - ETHERNET) as u32;
-        if in_front + self.payload + len + more_bytes >= MOST_BYTES {
+        if in_front + self.payload + len + more_bytes >= self.limit {
             return false;
         }
         self.count += 1;
@@ -496,9 +509,10 @@ fn runs() -> impl Strategy<Value = Run> {
         0..4_u8,
         1..1_400_usize,
         any::<(u16, u32)>(),
+        limits(),
     )
         .prop_map(
-            |(tunnel, bits, tcp_option_words, payload, (first_id, first_sequence))| {
+            |(tunnel, bits, tcp_option_words, payload, (first_id, first_sequence), most_bytes)| {
                 let [is_ipv6, is_tcp, is_list, is_atomic, has_fixed_id, has_echo] = bits;
                 Run {
                     tunnel,
@@ -512,9 +526,19 @@ fn runs() -> impl Strategy<Value = Run> {
                     payload,
                     first_id,
                     first_sequence,
+                    most_bytes,
                 }
             },
         )
+}
+
+fn limits() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        4 => Just(MOST_BYTES),
+        1 => 100..4_000_u32,
+        1 => Just(16_384_u32),
+        1 => Just(131_072_u32),
+    ]
 }
 
 fn changes() -> impl Strategy<Value = Change> {
@@ -597,6 +621,7 @@ proptest! {
         good in 0..3_u32,
     ) {
         run.has_fixed_id = false;
+        run.most_bytes = MOST_BYTES;
         run.payload = run.payload.max(8);
         let packet = Packet::new(&run);
         let mut template = template(&packet, &run).unwrap();
@@ -785,6 +810,7 @@ fn stream() -> Run {
         payload: 1_348,
         first_id: 65_530,
         first_sequence: u32::MAX - 4_000,
+        most_bytes: MOST_BYTES,
     }
 }
 
@@ -800,4 +826,30 @@ fn most_runs_of_the_test_are_joined() {
     }
     let frame = run.frame(48, run.payload);
     assert!(joined(&mut template, &frame).is_none(), "64 KB");
+}
+
+/// With a larger `gro_max_size`, a stream outside a tunnel is joined beyond 64 KB.
+#[test]
+fn stream_is_joined_up_to_the_limit_of_its_device() {
+    for (tunnel, most_bytes, frames) in [
+        (None, 16_384, 12),
+        (None, 131_072, 97),
+        (stream().tunnel, 131_072, 48),
+    ] {
+        let run = Run {
+            tunnel,
+            most_bytes,
+            ..stream()
+        };
+        let mut packet = Packet::new(&run);
+        let mut template = template(&packet, &run);
+        for nr in 1..frames {
+            let frame = run.frame(nr, run.payload);
+            assert!(joined(&mut template, &frame).is_some(), "frame {nr}");
+            assert!(packet.gro_receive(&frame));
+        }
+        let frame = run.frame(frames, run.payload);
+        assert!(joined(&mut template, &frame).is_none(), "{most_bytes}");
+        assert!(!packet.gro_receive(&frame));
+    }
 }
