@@ -7,7 +7,7 @@
  * What it writes, in the machine's byte order:
  *
  *	struct mflow_trial_batch, and then for each run
- *		u32, the number of its frames, and for each of these
+ *		struct mflow_trial_run, and for each of its frames
  *			struct mflow_trial_frame, and the frame's bytes
  *
  * What it reads for each run:
@@ -20,6 +20,7 @@
 #include <linux/debugfs.h>
 #include <linux/etherdevice.h>
 #include <linux/gfp.h>
+#include <linux/math.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/nsproxy.h>
@@ -30,6 +31,7 @@
 #include <net/gso.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
+#include <net/page_pool/helpers.h>
 
 #include "../module/mflow_worker.h"
 
@@ -55,6 +57,8 @@
 #define MFLOW_TRIAL_COPIED	2U
 /* Its headers are copied. Otherwise GRO takes them from the fragment. */
 #define MFLOW_TRIAL_PULLED	4U
+/* Its page is one of a pool. */
+#define MFLOW_TRIAL_POOLED	8U
 
 /**
  * struct mflow_trial_batch - the part of a write that all its runs share
@@ -66,6 +70,18 @@ struct mflow_trial_batch {
 	u32	flags;
 	u32	form;
 	u32	features;
+};
+
+/**
+ * struct mflow_trial_run - a run
+ * @frames:	the number of its frames
+ * @gro_max_bytes: the length below which GRO keeps packets: gro_max_size of both devices
+ * @gro_ipv4_max_bytes: the same for IPv4: gro_ipv4_max_size
+ */
+struct mflow_trial_run {
+	u32	frames;
+	u32	gro_max_bytes;
+	u32	gro_ipv4_max_bytes;
 };
 
 /**
@@ -89,13 +105,21 @@ struct mflow_trial_frame {
  * @joined:	frames of which the lane has built no packet, or that have gone past the layers of GRO
  * @packets:	packets that GRO has let go
  * @gro_bytes:	length of these, as they are read
- * @lane_bytes:	of those of the lane. 0 and 0: they are equal
+ * @lane_bytes:	of those of the lane. 0 and 0: they are equal, and count for the memory of which they are made
+ * @gro_memory:	the memory for which all packets of GRO count (truesize)
+ * @lane_memory: likewise
+ * @allowance:	the lane's packets may count for so much more than those of GRO. 0: they have to count for the same
+ * @held_pages:	pages of the pool that nobody has given back
  */
 struct mflow_trial_result {
 	u32	joined;
 	u32	packets;
 	u32	gro_bytes;
 	u32	lane_bytes;
+	u32	gro_memory;
+	u32	lane_memory;
+	u32	allowance;
+	s32	held_pages;
 };
 
 /**
@@ -108,6 +132,7 @@ struct mflow_trial_result {
  * @network_at:	places from Ethernet's header on
  * @transport_at: likewise
  * @inner_at:	likewise: the inner network header, or 0
+ * @memory_error: the bytes by which the memory for which it counts is not that of which it is made
  */
 struct mflow_trial_packet {
 	u32	frames;
@@ -119,6 +144,7 @@ struct mflow_trial_packet {
 	u16	transport_at;
 	u16	inner_at;
 	u16	unused;
+	u32	memory_error;
 };
 
 /* A frame as its driver has it. The request of the lane leads here. */
@@ -126,6 +152,11 @@ struct mflow_trial_received {
 	struct mflow_trial_frame frame;
 	struct net_device	*dev;
 	void			*data;
+	/* The head of the packet that was built of it, which GRO may make a fragment. */
+	void			*head;
+	unsigned int		head_bytes;
+	/* That packet is a copy, and the frame's page was given back. */
+	bool			copied;
 	bool			owned;
 };
 
@@ -140,8 +171,15 @@ struct mflow_trial {
 	struct net_device	*gro_dev;
 	struct net_device	*lane_dev;
 	struct page_frag_cache	pages;
+	struct page_pool	*pool;
+	/* The pages of the pool that nobody had given back when the last run ended. */
+	s64			held_pages;
 	struct sk_buff_head	caught;
+	/* The frames of the run, what its result says, and whether a packet of it counts for wrong memory. */
 	struct mflow_trial_received frames[MFLOW_TRIAL_FRAMES];
+	unsigned int		nr_frames;
+	u32			allowance;
+	bool			has_memory_error;
 	u8			*in;
 	u8			*out;
 	size_t			filled;
@@ -152,8 +190,33 @@ static struct dentry *mflow_trial_file;
 /* The number of trials that were opened. */
 static atomic_t mflow_trials;
 
-/* Makes a packet of a frame, as virtio_net does of a buffer. It owns the page then; if there is no memory, nobody does. */
-static struct sk_buff *mflow_trial_build(const struct mflow_trial_received *received, struct net_device *dev,
+/* Makes one owner more of a frame's page. */
+static void mflow_trial_get_page(const struct mflow_trial_received *received)
+{
+	struct page *page = virt_to_head_page(received->data);
+
+	if (received->frame.flags & MFLOW_TRIAL_POOLED)
+		page_pool_ref_page(page);
+	else
+		get_page(page);
+}
+
+/* Makes one owner less of a frame's page. */
+static void mflow_trial_put_page(const struct mflow_trial_received *received)
+{
+	struct page *page = virt_to_head_page(received->data);
+
+	if (received->frame.flags & MFLOW_TRIAL_POOLED)
+		page_pool_put_full_page(page->pp, page, false);
+	else
+		put_page(page);
+}
+
+/*
+ * Makes a packet of a frame, as virtio_net does of a buffer, or mlx5e of a page of a pool. It owns the page then; if there is no memory,
+ * nobody does.
+ */
+static struct sk_buff *mflow_trial_build(struct mflow_trial_received *received, struct net_device *dev,
 					 struct napi_struct *napi)
 {
 	const struct mflow_trial_frame *frame = &received->frame;
@@ -167,9 +230,12 @@ static struct sk_buff *mflow_trial_build(const struct mflow_trial_received *rece
 		copied = min_t(unsigned int, MFLOW_TRIAL_COPY_BYTES, frame->bytes);
 	skb = napi_alloc_skb(napi, max(MFLOW_TRIAL_COPY_BYTES, copied));
 	if (!skb) {
-		put_page(page);
+		mflow_trial_put_page(received);
 		return NULL;
 	}
+	received->head = skb->head;
+	received->head_bytes = skb_end_offset(skb);
+	received->copied = copied == frame->bytes;
 	skb_put_data(skb, received->data, copied);
 	if (copied < frame->bytes)
 		skb_add_rx_frag(skb, 0, page, received->data + copied - page_address(page),
@@ -181,8 +247,10 @@ static struct sk_buff *mflow_trial_build(const struct mflow_trial_received *rece
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
 		skb->csum_level = frame->sums - 1;
 	}
-	if (copied == frame->bytes)
-		put_page(page);
+	if (received->copied)
+		mflow_trial_put_page(received);
+	if (frame->flags & MFLOW_TRIAL_POOLED)
+		skb_mark_for_recycle(skb);
 	skb->protocol = eth_type_trans(skb, dev);
 	return skb;
 }
@@ -201,7 +269,7 @@ static struct sk_buff *mflow_trial_build_request(struct mflow_request *request, 
 
 static void mflow_trial_drop_request(struct mflow_request *request)
 {
-	put_page(virt_to_head_page(mflow_trial_received(request)->data));
+	mflow_trial_put_page(mflow_trial_received(request));
 }
 
 static bool mflow_trial_frag(const struct mflow_request *request, struct mflow_frag *frag)
@@ -214,7 +282,7 @@ static bool mflow_trial_frag(const struct mflow_request *request, struct mflow_f
 	frag->page = virt_to_head_page(received->data);
 	frag->bytes = frame->bytes;
 	frag->memory_bytes = SKB_DATA_ALIGN(frame->bytes);
-	frag->recycles = false;
+	frag->recycles = !!(frame->flags & MFLOW_TRIAL_POOLED);
 	frag->copies = !!(frame->flags & MFLOW_TRIAL_COPIED);
 	if (frame->sums == MFLOW_TRIAL_SUMMED) {
 		frag->sums = MFLOW_SUMS_COMPLETE;
@@ -265,7 +333,60 @@ static int mflow_trial_put_frame(struct mflow_trial *trial, const struct sk_buff
 	return skb_copy_bits(skb, 0, room + sizeof(bytes), bytes);
 }
 
-static void mflow_trial_describe(const struct sk_buff *skb, struct mflow_trial_packet *packet)
+/*
+ * Returns what the memory costs in which a fragment is: that of a frame, or the head that GRO has taken from a packet. The memory of a
+ * packet that is gone may be that of a later one, so the last frame that has it is right.
+ */
+static unsigned int mflow_trial_fragment_cost(const struct mflow_trial *trial, const void *fragment)
+{
+	unsigned int i = trial->nr_frames;
+
+	while (i--) {
+		const struct mflow_trial_received *received = &trial->frames[i];
+
+		if (!received->copied && (size_t)(fragment - received->data) < received->frame.bytes)
+			return SKB_DATA_ALIGN(received->frame.bytes);
+		if (received->head && (size_t)(fragment - received->head) < received->head_bytes)
+			return SKB_HEAD_ALIGN(received->head_bytes);
+	}
+	return 0;
+}
+
+/* Returns what a packet costs without those behind it. */
+static unsigned int mflow_trial_cost(const struct mflow_trial *trial, const struct sk_buff *skb)
+{
+	const struct skb_shared_info *shared = skb_shinfo(skb);
+	unsigned int cost = SKB_TRUESIZE(skb_end_offset(skb));
+	unsigned int i;
+
+	for (i = 0; i < shared->nr_frags; i++)
+		cost += mflow_trial_fragment_cost(trial, skb_frag_address(&shared->frags[i]));
+	return cost;
+}
+
+/*
+ * Returns the bytes by which the memory for which a joined packet counts, and each packet behind it, is not what they cost. The stack warns
+ * of a packet that counts for less than its length.
+ */
+static u32 mflow_trial_memory_error(const struct mflow_trial *trial, const struct sk_buff *skb)
+{
+	unsigned int cost = mflow_trial_cost(trial, skb);
+	const struct sk_buff *member;
+	u32 error = 0;
+
+	skb_walk_frags(skb, member) {
+		unsigned int member_cost = mflow_trial_cost(trial, member);
+
+		error += abs_diff(member->truesize, member_cost);
+		cost += member_cost;
+	}
+	if (skb->truesize < skb->len)
+		error += skb->len - skb->truesize;
+	return error + abs_diff(skb->truesize, cost);
+}
+
+static void mflow_trial_describe(struct mflow_trial *trial, const struct sk_buff *skb,
+				 struct mflow_trial_packet *packet)
 {
 	const struct skb_shared_info *shared = skb_shinfo(skb);
 
@@ -281,6 +402,8 @@ static void mflow_trial_describe(const struct sk_buff *skb, struct mflow_trial_p
 	packet->transport_at = skb_transport_offset(skb);
 	if (skb->encapsulation)
 		packet->inner_at = skb_inner_network_offset(skb);
+	packet->memory_error = mflow_trial_memory_error(trial, skb);
+	trial->has_memory_error |= packet->memory_error != 0;
 }
 
 /* Notes a packet, which is gone then. */
@@ -294,7 +417,7 @@ static int mflow_trial_put(struct mflow_trial *trial, struct sk_buff *skb, bool 
 		goto free;
 	memset(packet, 0, sizeof(*packet));
 	skb_push(skb, skb->data - skb_mac_header(skb));
-	mflow_trial_describe(skb, packet);
+	mflow_trial_describe(trial, skb, packet);
 	/* A list has headers beside those of the first. */
 	if (skb_is_gso(skb) && (apart || skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST)) {
 		/* The module is called from there, and uses RCU and data of its CPU as the stack has them: with softirqs disabled. */
@@ -322,14 +445,15 @@ free:
 	return err;
 }
 
-/* Notes all packets that have come, and returns their number. */
-static int mflow_trial_put_caught(struct mflow_trial *trial, bool apart)
+/* Notes all packets that have come, adds the memory for which they count, and returns their number. */
+static int mflow_trial_put_caught(struct mflow_trial *trial, bool apart, u32 *memory)
 {
 	int packets = 0, err = 0;
 	struct sk_buff *skb;
 
 	while ((skb = __skb_dequeue(&trial->caught))) {
 		packets++;
+		*memory += skb->truesize;
 		if (err)
 			kfree_skb(skb);
 		else
@@ -344,25 +468,43 @@ static u32 mflow_trial_tag(const struct mflow_trial *trial, const struct mflow_t
 }
 
 /*
+ * Returns how much more memory the lane's packets may count for because of this frame, of which @skb is the packet for GRO.
+ *
+ * Without payload in the heads of packets there is no difference: GRO and the lane make a fragment of each frame, and where there is no
+ * room for one, the frame's packet goes behind. Of a head with payload GRO makes a fragment, too, beside that of the page. The lane has the
+ * page alone, or puts the packet behind if the driver copies all. So their packets may be full at other frames, but GRO's are so first:
+ * they have at least as many fragments of the same frames. For each frame for which only the lane has no room, GRO had none for one before
+ * it, which is a fragment on the lane. If neither was copied, they cost the same. So the lane has one head more at most for each frame that
+ * was.
+ */
+static u32 mflow_trial_allowance(const struct mflow_trial_frame *frame, const struct sk_buff *skb)
+{
+	return frame->flags & (MFLOW_TRIAL_COPIED | MFLOW_TRIAL_PULLED) ? SKB_TRUESIZE(skb_end_offset(skb)) : 0;
+}
+
+/*
  * Gives the frames to GRO, as a driver does in its poll. Each page has one more owner. A packet whose form a lane has chosen has the lane's
  * tag, too.
  */
-static int mflow_trial_through_gro(struct mflow_trial *trial, unsigned int frames, unsigned int form)
+static int mflow_trial_through_gro(struct mflow_trial *trial, unsigned int form)
 {
+	struct mflow_trial_received *received;
 	struct sk_buff *skb;
 	unsigned int i;
 	int err = 0;
 
 	local_bh_disable();
-	for (i = 0; i < frames; i++) {
-		get_page(virt_to_head_page(trial->frames[i].data));
-		skb = mflow_trial_build(&trial->frames[i], trial->gro_dev, &trial->gro->napi);
+	for (i = 0; i < trial->nr_frames; i++) {
+		received = &trial->frames[i];
+		mflow_trial_get_page(received);
+		skb = mflow_trial_build(received, trial->gro_dev, &trial->gro->napi);
 		if (!skb) {
 			err = -ENOMEM;
 			break;
 		}
+		trial->allowance += mflow_trial_allowance(&received->frame, skb);
 		if (form != MFLOW_FORM_SINGLE)
-			skb->mflow = mflow_trial_tag(trial, &trial->frames[i].frame, form);
+			skb->mflow = mflow_trial_tag(trial, &received->frame, form);
 		mflow_worker_receive(trial->gro, skb, form);
 	}
 	mflow_worker_flush(trial->gro);
@@ -378,6 +520,8 @@ static int mflow_trial_to_lane(struct mflow_trial *trial, struct mflow_trial_rec
 	struct sk_buff *skb;
 
 	received->dev = trial->lane_dev;
+	received->head = NULL;
+	received->copied = false;
 	received->owned = false;
 	if (received->frame.flags & MFLOW_TRIAL_BUILT) {
 		skb = mflow_trial_build(received, received->dev, &trial->gro->napi);
@@ -409,13 +553,13 @@ static int mflow_trial_poll(struct mflow_worker *worker)
 	return 0;
 }
 
-static int mflow_trial_through_lane(struct mflow_trial *trial, unsigned int frames, unsigned int form)
+static int mflow_trial_through_lane(struct mflow_trial *trial, unsigned int form)
 {
 	unsigned int i;
 	int err = 0;
 
 	local_bh_disable();
-	for (i = 0; i < frames && !err; i++)
+	for (i = 0; i < trial->nr_frames && !err; i++)
 		err = mflow_trial_to_lane(trial, &trial->frames[i], form);
 	mflow_trial_publish(trial->lane);
 	err = mflow_trial_poll(mflow_trial_worker(trial->lane)) ?: err;
@@ -423,13 +567,24 @@ static int mflow_trial_through_lane(struct mflow_trial *trial, unsigned int fram
 	return err;
 }
 
+/* Returns memory for a frame, or NULL. */
+static void *mflow_trial_alloc(struct mflow_trial *trial, const struct mflow_trial_frame *frame)
+{
+	struct page *page;
+
+	if (!(frame->flags & MFLOW_TRIAL_POOLED))
+		return page_frag_alloc(&trial->pages, frame->bytes, GFP_KERNEL);
+	page = page_pool_alloc_pages(trial->pool, GFP_KERNEL);
+	return page ? page_address(page) : NULL;
+}
+
 /* Takes the frames of a run from what was written. Returns the bytes that they had there. */
-static ssize_t mflow_trial_receive(struct mflow_trial *trial, const u8 *in, size_t bytes, unsigned int frames)
+static ssize_t mflow_trial_receive(struct mflow_trial *trial, const u8 *in, size_t bytes)
 {
 	size_t at = 0;
 	unsigned int i;
 
-	for (i = 0; i < frames; i++) {
+	for (i = 0; i < trial->nr_frames; i++) {
 		struct mflow_trial_received *received = &trial->frames[i];
 		struct mflow_trial_frame *frame = &received->frame;
 
@@ -439,7 +594,9 @@ static ssize_t mflow_trial_receive(struct mflow_trial *trial, const u8 *in, size
 		at += sizeof(*frame);
 		if (frame->bytes < ETH_HLEN + 1 || frame->bytes > bytes - at || frame->flow >> MFLOW_SLOT_SHIFT)
 			return -EINVAL;
-		received->data = page_frag_alloc(&trial->pages, frame->bytes, GFP_KERNEL);
+		if (frame->flags & MFLOW_TRIAL_POOLED && frame->bytes > PAGE_SIZE)
+			return -EINVAL;
+		received->data = mflow_trial_alloc(trial, frame);
 		if (!received->data)
 			return -ENOMEM;
 		received->owned = true;
@@ -449,70 +606,113 @@ static ssize_t mflow_trial_receive(struct mflow_trial *trial, const u8 *in, size
 	return at;
 }
 
-/* Carries out a run. Returns the bytes that it had. Its packets, as they are taken apart, change what the slot says of the form. */
-static ssize_t mflow_trial_run(struct mflow_trial *trial, const struct mflow_trial_batch *batch, const u8 *in, size_t bytes)
+/*
+ * Returns how many pages of the pool nobody has given back. A page that has come back while it had another owner is one of them: the pool
+ * has let it go.
+ */
+static s64 mflow_trial_held_pages(const struct mflow_trial *trial)
+{
+	struct page_pool_stats stats = {};
+	const struct page_pool_alloc_stats *given = &stats.alloc_stats;
+	const struct page_pool_recycle_stats *back = &stats.recycle_stats;
+
+	page_pool_get_stats(trial->pool, &stats);
+	return given->fast + given->refill + given->slow - back->cached - back->ring - back->ring_full;
+}
+
+/* Sets the length below which GRO keeps a device's packets. Pairs with the reads in netif_get_gro_max_size(). */
+static void mflow_trial_set_gro_max(struct net_device *dev, const struct mflow_trial_run *run)
+{
+	WRITE_ONCE(dev->gro_max_size, run->gro_max_bytes);
+	WRITE_ONCE(dev->gro_ipv4_max_size, run->gro_ipv4_max_bytes);
+}
+
+/*
+ * Carries the frames of a run through both, and notes what comes of them. Packets that are taken apart change what the slot says of the
+ * form.
+ */
+static int mflow_trial_through_both(struct mflow_trial *trial, const struct mflow_trial_batch *batch,
+				    struct mflow_trial_result *result)
 {
 	bool apart = batch->flags & MFLOW_TRIAL_APART;
-	struct mflow_trial_result *result;
-	size_t begin, middle;
-	unsigned int i;
-	ssize_t read;
-	u32 frames;
+	size_t begin = trial->filled, middle;
 	u64 joined;
+	s64 pages;
 	int err;
 
-	if (bytes < sizeof(frames))
-		return -EINVAL;
-	memcpy(&frames, in, sizeof(frames));
-	if (!frames || frames > MFLOW_TRIAL_FRAMES)
-		return -EINVAL;
-	result = mflow_trial_room(trial, sizeof(*result));
-	if (!result)
-		return -ENOSPC;
-	memset(result, 0, sizeof(*result));
-	for (i = 0; i < frames; i++)
-		trial->frames[i].owned = false;
-
-	read = mflow_trial_receive(trial, in + sizeof(frames), bytes - sizeof(frames), frames);
-	if (read < 0) {
-		err = read;
-		goto drop;
-	}
-	begin = trial->filled;
 	mflow_trial_set_form(trial->slot + batch->form, batch->form);
-	err = mflow_trial_through_gro(trial, frames, batch->form);
+	err = mflow_trial_through_gro(trial, batch->form);
 	if (err)
-		goto drop;
-	err = mflow_trial_put_caught(trial, apart);
+		return err;
+	err = mflow_trial_put_caught(trial, apart, &result->gro_memory);
 	if (err < 0)
-		goto drop;
+		return err;
 	result->packets = err;
 	middle = trial->filled;
 
 	joined = mflow_trial_joined(trial->lane);
 	mflow_trial_set_form(trial->slot + batch->form, batch->form);
-	err = mflow_trial_through_lane(trial, frames, batch->form);
+	err = mflow_trial_through_lane(trial, batch->form);
 	if (err)
-		goto drop;
+		return err;
 	result->joined = mflow_trial_joined(trial->lane) - joined;
-	err = mflow_trial_put_caught(trial, apart);
+	err = mflow_trial_put_caught(trial, apart, &result->lane_memory);
 	if (err < 0)
-		goto drop;
+		return err;
+	result->allowance = trial->allowance;
+	pages = mflow_trial_held_pages(trial);
+	result->held_pages = pages - trial->held_pages;
+	trial->held_pages = pages;
+
 	result->gro_bytes = middle - begin;
 	result->lane_bytes = trial->filled - middle;
-	if (batch->flags & MFLOW_TRIAL_QUIET && result->gro_bytes == result->lane_bytes &&
+	if (batch->flags & MFLOW_TRIAL_QUIET && !trial->has_memory_error &&
+	    result->gro_bytes == result->lane_bytes &&
 	    !memcmp(trial->out + begin, trial->out + middle, result->gro_bytes)) {
 		trial->filled = begin;
 		result->gro_bytes = 0;
 		result->lane_bytes = 0;
 	}
-	return sizeof(frames) + read;
+	return 0;
+}
 
-drop:
+/* Carries out a run. Returns the bytes that it had. */
+static ssize_t mflow_trial_run(struct mflow_trial *trial, const struct mflow_trial_batch *batch, const u8 *in, size_t bytes)
+{
+	struct mflow_trial_result *result;
+	struct mflow_trial_run run;
+	unsigned int i;
+	ssize_t read;
+	int err;
+
+	if (bytes < sizeof(run))
+		return -EINVAL;
+	memcpy(&run, in, sizeof(run));
+	if (!run.frames || run.frames > MFLOW_TRIAL_FRAMES)
+		return -EINVAL;
+	if (run.gro_max_bytes > GRO_MAX_SIZE || run.gro_ipv4_max_bytes > GRO_MAX_SIZE)
+		return -EINVAL;
+	result = mflow_trial_room(trial, sizeof(*result));
+	if (!result)
+		return -ENOSPC;
+	memset(result, 0, sizeof(*result));
+	trial->nr_frames = run.frames;
+	trial->allowance = 0;
+	trial->has_memory_error = false;
+	for (i = 0; i < trial->nr_frames; i++)
+		trial->frames[i].owned = false;
+	mflow_trial_set_gro_max(trial->gro_dev, &run);
+	mflow_trial_set_gro_max(trial->lane_dev, &run);
+
+	read = mflow_trial_receive(trial, in + sizeof(run), bytes - sizeof(run));
+	err = read < 0 ? read : mflow_trial_through_both(trial, batch, result);
+	if (!err)
+		return sizeof(run) + read;
+
 	__skb_queue_purge(&trial->caught);
-	for (i = 0; i < frames; i++)
+	for (i = 0; i < trial->nr_frames; i++)
 		if (trial->frames[i].owned)
-			put_page(virt_to_head_page(trial->frames[i].data));
+			mflow_trial_put_page(&trial->frames[i]);
 	return err;
 }
 
@@ -638,6 +838,7 @@ static void mflow_trial_free(struct mflow_trial *trial)
 	mflow_trial_del_device(trial->gro_dev);
 	mflow_trial_del_device(trial->lane_dev);
 	page_frag_cache_drain(&trial->pages);
+	page_pool_destroy(trial->pool);
 	kvfree(trial->out);
 	kvfree(trial->in);
 	kvfree(trial);
@@ -645,6 +846,7 @@ static void mflow_trial_free(struct mflow_trial *trial)
 
 static int mflow_trial_open(struct inode *inode, struct file *file)
 {
+	const struct page_pool_params pages = { .pool_size = MFLOW_TRIAL_FRAMES, .nid = NUMA_NO_NODE };
 	struct mflow_trial *trial = kvzalloc(sizeof(*trial), GFP_KERNEL);
 	unsigned int cpu = raw_smp_processor_id();
 
@@ -655,11 +857,14 @@ static int mflow_trial_open(struct inode *inode, struct file *file)
 	__skb_queue_head_init(&trial->caught);
 	trial->in = kvmalloc(MFLOW_TRIAL_IN_BYTES, GFP_KERNEL);
 	trial->out = kvmalloc(MFLOW_TRIAL_OUT_BYTES, GFP_KERNEL);
+	trial->pool = page_pool_create(&pages);
+	if (IS_ERR(trial->pool))
+		trial->pool = NULL;
 	trial->gro_dev = mflow_trial_add_device(trial);
 	trial->lane_dev = mflow_trial_add_device(trial);
 	trial->gro = mflow_worker_create(cpu, NULL, false);
 	trial->lane = mflow_trial_lane_start(cpu);
-	if (!trial->in || !trial->out || !trial->gro_dev || !trial->lane_dev || !trial->gro || !trial->lane) {
+	if (!trial->in || !trial->out || !trial->pool || !trial->gro_dev || !trial->lane_dev || !trial->gro || !trial->lane) {
 		mflow_trial_free(trial);
 		return -ENOMEM;
 	}

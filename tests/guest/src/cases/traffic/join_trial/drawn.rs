@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A frame of a run with its driver's treatment.
+//! A run, and a frame of it with its driver's treatment.
 
 use super::frame::Frame;
+
+/// A run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DrawnRun {
+    pub(super) frames: Vec<Drawn>,
+    /// The length below which GRO keeps packets, and that of IPv4: `gro_max_size` and `gro_ipv4_max_size`.
+    pub(super) most_bytes: [u32; 2],
+}
 
 /// A frame, and what its driver does with it.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +34,8 @@ impl Handling {
     pub(super) const COPIED: u8 = 2;
     /// It copies the headers.
     pub(super) const PULLED: u8 = 4;
+    /// The frame is in a page of a pool.
+    pub(super) const POOLED: u8 = 8;
     /// The NIC has summed the frame, instead of having verified so many checksums.
     pub(super) const SUMMED: u8 = 0xff;
 

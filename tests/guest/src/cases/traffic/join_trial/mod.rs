@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Drawn runs of frames through the kernel's own GRO, and through a lane that joins frames: the packets of both are the same frames when
-//! `skb_segment()` has taken them apart, and the lane has joined none that GRO has not.
+//! `skb_segment()` has taken them apart, and the lane has joined those that GRO has. Each packet counts for the memory of which it is made, and
+//! when all are gone, pools have their pages back.
 
 mod checksum;
 mod difference;
@@ -20,10 +21,10 @@ use mflow_protocol::guest::SEED;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::SeedableRng as _;
 
-use self::difference::{difference, Difference};
-use self::drawn::Drawn;
+use self::difference::{difference, fault, Difference};
+use self::drawn::DrawnRun;
 use self::run::Draw;
-use self::trial::{Batch, Form, Packet, Setting, Trial, FORWARDS, LISTS};
+use self::trial::{Batch, Form, Outcome, Setting, Trial, FORWARDS, LISTS};
 use crate::cases::{Case, Run};
 use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs};
@@ -63,7 +64,7 @@ const fn setting(form: Form, features: u32) -> Setting {
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::of_module(
         "join/gro",
-        "what lanes make of drawn frames are the frames that the kernel's GRO makes of them, when both are taken apart, and lanes join none that GRO does not",
+        "what lanes make of drawn frames are the frames that the kernel's GRO makes of them, when both are taken apart, and lanes join those that GRO does",
         Run::Always,
         |rig| compare(rig).map(|()| None),
     )
@@ -92,7 +93,7 @@ struct Counts {
     joined: u64,
     /// The runs with each difference, by their setting.
     differences: BTreeMap<(usize, Difference), u64>,
-    /// A small run that has shown each difference that may not be.
+    /// A small run that has shown each difference.
     findings: BTreeMap<(usize, Difference), String>,
 }
 
@@ -158,11 +159,6 @@ fn all_runs(rig: &Rig) -> Result<()> {
             findings.into_values().collect::<Vec<_>>().join("\n")
         );
     }
-    let fewer: u64 = differences.values().sum();
-    ensure!(
-        fewer <= runs / 1_000,
-        "{summary}: the lane joins fewer frames too often"
-    );
     ensure!(
         joined > frames / 8 && packets < frames * 3 / 4,
         "{summary}: this shows too little"
@@ -176,7 +172,7 @@ fn some_runs(seed: u64, runs: u64) -> Result<Counts> {
         random: Xoshiro256PlusPlus::seed_from_u64(seed),
     };
     let (mut counts, mut nr) = (Counts::default(), 0);
-    let mut frames = Vec::new();
+    let mut run = DrawnRun::default();
     while counts.runs < runs {
         // CAST: a remainder.
         let place = (nr % SETTINGS.len() as u64) as usize;
@@ -185,37 +181,38 @@ fn some_runs(seed: u64, runs: u64) -> Result<Counts> {
         let is_apart = (nr / SETTINGS.len() as u64).is_multiple_of(APART);
         let mut batch = Batch::new(setting, is_apart, true);
         while batch.has_room() {
-            draw.run(&mut frames);
+            draw.run(&mut run);
             // CAST: few.
-            counts.frames += frames.len() as u64;
-            batch.add(&frames);
+            counts.frames += run.frames.len() as u64;
+            batch.add(&run);
         }
         let outcomes = trial.carry_out(&batch)?;
         let mut again = Draw { random: before };
         for outcome in outcomes {
-            again.run(&mut frames);
+            again.run(&mut run);
             counts.runs += 1;
             counts.packets += u64::from(outcome.packets);
             counts.joined += u64::from(outcome.joined);
-            if outcome.both.is_none() {
+            let first_fault = fault(&outcome);
+            if outcome.both.is_none() && first_fault.is_none() {
                 continue;
             }
-            let (apart, mut both) = carry_out(&mut trial, setting, &frames)?;
-            let difference = apart.unwrap_or_else(|| {
-                // They are the same only when they are taken apart.
-                both = outcome.both.unwrap_or_default();
-                Difference::Description
-            });
+            let (apart, mut shown) = carry_out(&mut trial, setting, &run)?;
+            if apart.is_none() {
+                // The packets are the same only when they are taken apart, or what was wrong beside them is right now.
+                shown = outcome;
+            }
+            let difference = apart.or(first_fault).unwrap_or(Difference::Description);
             let key = (place, difference);
             *counts.differences.entry(key).or_default() += 1;
-            if difference == Difference::FewerJoined || counts.findings.contains_key(&key) {
+            if counts.findings.contains_key(&key) {
                 continue;
             }
-            let small = smallest(&mut trial, setting, &frames, difference)?;
-            if small.len() < frames.len() {
-                both = carry_out(&mut trial, setting, &small)?.1;
+            let small = smallest(&mut trial, setting, &run, difference)?;
+            if small.frames.len() < run.frames.len() {
+                shown = carry_out(&mut trial, setting, &small)?.1;
             }
-            let text = format!("{setting:?}: {difference:?}\n{}", report(&both, &small));
+            let text = format!("{setting:?}: {difference:?}\n{}", report(&shown, &small));
             counts.findings.insert(key, text);
         }
         nr += 1;
@@ -223,35 +220,34 @@ fn some_runs(seed: u64, runs: u64) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Carries out one run, and returns the difference and the packets, taken apart.
+/// Carries out one run, and returns the difference, and the result with all packets, taken apart.
 fn carry_out(
     trial: &mut Trial,
     setting: Setting,
-    run: &[Drawn],
-) -> Result<(Option<Difference>, [Vec<Packet>; 2])> {
+    run: &DrawnRun,
+) -> Result<(Option<Difference>, Outcome)> {
     let mut batch = Batch::new(setting, true, false);
     batch.add(run);
     let outcome = trial.carry_out(&batch)?.pop();
-    let both = outcome
-        .and_then(|outcome| outcome.both)
-        .context("a run has no packets")?;
-    let [gro, lane] = &both;
-    Ok((difference(gro, lane), both))
+    let outcome = outcome.context("a run has no result")?;
+    let [gro, lane] = outcome.both.as_ref().context("a run has no packets")?;
+    let difference = difference(gro, lane).or_else(|| fault(&outcome));
+    Ok((difference, outcome))
 }
 
 /// Returns the run without all frames that the same difference does not need.
 fn smallest(
     trial: &mut Trial,
     setting: Setting,
-    run: &[Drawn],
+    run: &DrawnRun,
     difference: Difference,
-) -> Result<Vec<Drawn>> {
-    let mut small = run.to_vec();
-    let mut at = small.len();
-    while at > 0 && small.len() > 1 {
+) -> Result<DrawnRun> {
+    let mut small = run.clone();
+    let mut at = small.frames.len();
+    while at > 0 && small.frames.len() > 1 {
         at -= 1;
         let mut fewer = small.clone();
-        fewer.remove(at);
+        fewer.frames.remove(at);
         if carry_out(trial, setting, &fewer)?.0 == Some(difference) {
             small = fewer;
         }
@@ -259,19 +255,26 @@ fn smallest(
     Ok(small)
 }
 
-/// Returns a run and the packets of it, as text.
-fn report([gro, lane]: &[Vec<Packet>; 2], run: &[Drawn]) -> String {
-    let mut lines = Vec::new();
-    for drawn in run {
+/// Returns a run and its result, as text.
+fn report(outcome: &Outcome, run: &DrawnRun) -> String {
+    let mut lines = vec![format!(
+        "most bytes {:?}, {:?}, {} page(s) held",
+        run.most_bytes, outcome.memory, outcome.held_pages
+    )];
+    for drawn in &run.frames {
         let mut bytes = Vec::new();
         drawn.frame.write(&mut bytes);
         lines.push(format!("sent {:?} {}", drawn.handling, hex(&bytes)));
         lines.push(format!("     {:?}", drawn.frame));
     }
-    for (who, packets) in [("GRO", gro), ("lane", lane)] {
+    let both = outcome.both.iter().flatten();
+    for (who, packets) in ["GRO", "lane"].into_iter().zip(both) {
         for packet in packets {
             let (frames, description) = (packet.frames.len(), hex(&packet.description));
-            lines.push(format!("{who}: {frames} frame(s), {description}"));
+            lines.push(format!(
+                "{who}: {frames} frame(s), {description}, memory is wrong by {}",
+                packet.memory_error
+            ));
             lines.extend(
                 packet
                     .frames

@@ -5,13 +5,17 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::RngExt as _;
 
-use super::drawn::{Drawn, Handling};
+use super::drawn::{Drawn, DrawnRun, Handling};
 use super::frame::{Checksum, Flip, Frame, Ip, Transport, Tunnel};
 
 /// More flows than a lane knows packets of.
 const MOST_FLOWS: u8 = 12;
 /// The frames that a lane's poll takes.
 pub(super) const MOST_FRAMES: usize = 64;
+/// The length below which GRO keeps packets by default.
+const DEFAULT_MOST_BYTES: u32 = 65_536;
+/// Those of longer runs. Above the default it is that of streams outside a tunnel alone.
+const MOST_BYTES: [u32; 4] = [DEFAULT_MOST_BYTES, 16_384, 32_768, 131_072];
 /// Don't-fragment.
 const DF: u16 = 0x4000;
 const ACK: u16 = 0x10;
@@ -41,8 +45,9 @@ impl Draw {
         self.random.random_range(0..end)
     }
 
-    /// Draws the frames of a run.
-    pub(super) fn run(&mut self, frames: &mut Vec<Drawn>) {
+    /// Draws a run.
+    pub(super) fn run(&mut self, run: &mut DrawnRun) {
+        let frames = &mut run.frames;
         frames.clear();
         let count = match self.below(512) {
             // As much as one packet can have.
@@ -50,7 +55,9 @@ impl Draw {
             1..5 => usize::from(8 + self.below(24)),
             _ => usize::from(2 + self.below(3)),
         };
-        let flow = self.flow(count > 32);
+        run.most_bytes = [self.most_bytes(count), self.most_bytes(count)];
+        let is_long = count > 32 || count >= 8 && self.one_in(2);
+        let flow = self.flow(is_long);
         let mut flows = [flow; MOST_FLOWS as usize];
         let others = match self.below(32) {
             0 => 1 + usize::from(self.below(u16::from(MOST_FLOWS) - 1)),
@@ -88,6 +95,16 @@ impl Draw {
                 drawn.handling.sums = 0;
             }
             frames.push(drawn);
+        }
+    }
+
+    /// Draws the length below which GRO keeps the packets of a run of so many frames.
+    fn most_bytes(&mut self, frames: usize) -> u32 {
+        match frames {
+            8.. => MOST_BYTES[usize::from(self.below(4))],
+            // As much as a few frames have.
+            _ if self.one_in(16) => u32::from(100 + self.below(400)),
+            _ => DEFAULT_MOST_BYTES,
         }
     }
 
@@ -169,11 +186,14 @@ impl Draw {
             (2, true) => 2,
             _ => 0,
         };
-        let flags = match self.below(8) {
+        let mut flags = match self.below(8) {
             0 | 1 => Handling::COPIED,
             2 | 3 => Handling::PULLED,
             _ => 0,
         };
+        if self.one_in(4) {
+            flags |= Handling::POOLED;
+        }
         let is_atomic = self.random.random();
         Flow {
             first: Frame {
@@ -205,7 +225,7 @@ impl Draw {
     /// Makes a frame another one than the run has at its place.
     fn change(&mut self, flow: &Flow, drawn: &mut Drawn) {
         let Drawn { frame, handling } = drawn;
-        match self.below(24) {
+        match self.below(25) {
             0..4 => {
                 frame.flip = Some(Flip {
                     at: self.random.random(),
@@ -238,10 +258,13 @@ impl Draw {
             19 => frame.cut = self.random.random_range(1..20),
             20 => handling.flags ^= Handling::BUILT,
             21 => {
-                handling.flags =
+                handling.flags &= Handling::POOLED;
+                handling.flags |=
                     [0, Handling::COPIED, Handling::PULLED][usize::from(self.below(3))];
             }
-            22 => handling.sums = [0, 1, Handling::SUMMED][usize::from(self.below(3))],
+            // GRO does not join it with frames whose pages are of another kind, but puts it into a list with them.
+            22 => handling.flags ^= Handling::POOLED,
+            23 => handling.sums = [0, 1, Handling::SUMMED][usize::from(self.below(3))],
             _ => {
                 frame.vlan = match self.below(3) {
                     0 => Some(7),
@@ -429,10 +452,10 @@ mod tests {
     #[test]
     fn drawn_frames_are_good_unless_they_are_to_be_others() {
         let random = Xoshiro256PlusPlus::seed_from_u64(7);
-        let (mut draw, mut frames, mut seen) = (Draw { random }, Vec::new(), [0; 2]);
+        let (mut draw, mut run, mut seen) = (Draw { random }, DrawnRun::default(), [0; 2]);
         for _ in 0..2_000 {
-            draw.run(&mut frames);
-            let frame = &frames[0].frame;
+            draw.run(&mut run);
+            let frame = &run.frames[0].frame;
             let has_options = frame.ip.option_words > 0
                 || frame
                     .tunnel

@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::drawn::Drawn;
+use super::drawn::{Drawn, DrawnRun};
 
 const FILE: &str = "/sys/kernel/debug/mflow_trial";
 /// Less than the file takes at once (`MFLOW_TRIAL_IN_BYTES`), by more than the longest run.
@@ -39,8 +39,10 @@ pub(super) struct Setting {
 /// A packet that came of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Packet {
-    /// All but the number of frames of `struct mflow_trial_packet`.
+    /// All of `struct mflow_trial_packet` but the number of frames and what follows here.
     pub(super) description: Vec<u8>,
+    /// The bytes by which it does not count for the memory of which it is made.
+    pub(super) memory_error: u32,
     pub(super) frames: Vec<Vec<u8>>,
 }
 
@@ -50,8 +52,20 @@ pub(super) struct Outcome {
     pub(super) joined: u32,
     /// The packets that GRO let go.
     pub(super) packets: u32,
+    pub(super) memory: Memory,
+    /// Pages of the pool that nobody has given back.
+    pub(super) held_pages: i32,
     /// Those of GRO and of the lane, if they were asked for or differ.
     pub(super) both: Option<[Vec<Packet>; 2]>,
+}
+
+/// The memory for which all packets of a run count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Memory {
+    pub(super) gro: u32,
+    pub(super) lane: u32,
+    /// The lane's may count for so much more than those of GRO. Zero: they have to count for the same.
+    pub(super) allowance: u32,
 }
 
 /// Runs that are written at once.
@@ -77,11 +91,15 @@ impl Batch {
         self.bytes.len() < BATCH_BYTES
     }
 
-    pub(super) fn add(&mut self, run: &[Drawn]) {
+    pub(super) fn add(&mut self, run: &DrawnRun) {
         self.runs += 1;
         // CAST: few.
-        self.bytes.extend((run.len() as u32).to_ne_bytes());
-        for Drawn { frame, handling } in run {
+        let frames = run.frames.len() as u32;
+        let [most_bytes, most_ipv4_bytes] = run.most_bytes;
+        for word in [frames, most_bytes, most_ipv4_bytes] {
+            self.bytes.extend(word.to_ne_bytes());
+        }
+        for Drawn { frame, handling } in &run.frames {
             let at = self.bytes.len();
             self.bytes.extend([0, 0, handling.flags, handling.sums]);
             self.bytes.extend(handling.flow.to_ne_bytes());
@@ -132,6 +150,13 @@ impl Outcome {
         let (joined, packets) = (take_number(from)?, take_number(from)?);
         // CAST: 32 bits into a usize.
         let [gro, lane] = [take_number(from)? as usize, take_number(from)? as usize];
+        let memory = Memory {
+            gro: take_number(from)?,
+            lane: take_number(from)?,
+            allowance: take_number(from)?,
+        };
+        // CAST: the same bits.
+        let held_pages = take_number(from)? as i32;
         let mut both = None;
         if (gro, lane) != (0, 0) {
             both = Some([
@@ -142,6 +167,8 @@ impl Outcome {
         Ok(Self {
             joined,
             packets,
+            memory,
+            held_pages,
             both,
         })
     }
@@ -153,6 +180,7 @@ impl Packet {
         while !from.is_empty() {
             let frames = take_number(&mut from)?;
             let description = take(&mut from, 20)?.to_vec();
+            let memory_error = take_number(&mut from)?;
             let frames = (0..frames).map(|_| {
                 // CAST: 32 bits into a usize.
                 let bytes = take_number(&mut from)? as usize;
@@ -161,6 +189,7 @@ impl Packet {
             });
             packets.push(Self {
                 description,
+                memory_error,
                 frames: frames.collect::<Result<_>>()?,
             });
         }
