@@ -36,12 +36,13 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro";
 
 /// The cases that cannot pass there, by the beginning of their names. `c-shims/stock/README.md` says why (`auto/isolated` and
-/// `debugfs/off` want guests of their own). With `--full`, and with `--case`, all other cases can be run, and these, too, by `--case` of this layer
-/// alone.
+/// `debugfs/off` want guests of their own, and lanes join frames with our hooks alone). With `--full`, and with `--case`, all other cases
+/// can be run, and these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ freeing/ build/napi reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/stages auto/isolated debugfs/ tcp/auto/stages paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
-                      tcp/flows/churn tcp/load/gro join/frames/v4 join/gro multicast/program";
+                      tcp/flows/churn tcp/load/gro join/frames/v4 join/gro join/generic-xdp join/unread tcp/join/ tcp/tunnel/ \
+                      multicast/program";
 
 /// The cases that cannot pass there on kernels of ours either, which have no tracepoints, by the beginning of their names.
 const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";

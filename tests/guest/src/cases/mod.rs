@@ -150,6 +150,7 @@ fn all() -> Vec<Case> {
         traffic::watched::cases(),
         traffic::joined_frames::cases(),
         traffic::join_trial::cases(),
+        traffic::joining::cases(),
         traffic::datagrams::refragmented::cases(),
         traffic::datagrams::sockets::multicast::cases(),
         traffic::datagrams::sockets::readers::cases(),
@@ -169,6 +170,7 @@ fn all() -> Vec<Case> {
         lanes::interrupts::cases(),
         operation::reload::datagrams(),
         operation::held::datagrams(),
+        operation::unread::cases(),
         traffic::deadline::datagrams(),
         lanes::load::datagrams(),
         lanes::auto::datagrams(),
@@ -201,6 +203,7 @@ fn all() -> Vec<Case> {
         traffic::streams::programs::cases(),
         connectx::source::cases(),
         connectx::events::cases(),
+        connectx::joined::cases(),
         connectx::checksums::cases(),
         operation::leaks::cases(),
     ]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::RangeInclusive;
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 
 /// Callers whose allocations are no leak: stacks of threads, which the kernel keeps for later threads (some compilers put the one
 /// function into the other), and areas it frees late.
@@ -77,6 +77,25 @@ pub(crate) fn no_growth(samples: &[Memory]) -> Result<()> {
     Ok(())
 }
 
+/// Returns the memory that nothing uses.
+pub(crate) fn free_kib() -> Result<i64> {
+    meminfo_kib(&fs::read_to_string("/proc/meminfo")?, "MemFree")
+}
+
+/// Fails if more memory than this has gone in rounds; the samples of free memory are of the same moment of every round. The first round
+/// fills caches.
+pub(crate) fn no_loss(free_kib: &[i64], most_kib: i64) -> Result<()> {
+    let (Some(second), Some(last)) = (free_kib.get(1), free_kib.last()) else {
+        bail!("one round shows nothing: {free_kib:?}");
+    };
+    let lost = second - last;
+    ensure!(
+        lost <= most_kib,
+        "{lost} KiB of memory have gone, and {most_kib} may: {free_kib:?} KiB were free"
+    );
+    Ok(())
+}
+
 /// Returns which callers have more pages at the end than in the beginning, and by how many bytes.
 fn grown(samples: &[Memory]) -> String {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
@@ -97,6 +116,15 @@ fn area(line: &str) -> Result<(i64, &str)> {
         .and_then(|bytes| bytes.parse().ok())
         .with_context(|| format!("/proc/vmallocinfo: {line:?}"))?;
     Ok((bytes, caller))
+}
+
+/// Returns a line of `/proc/meminfo`.
+fn meminfo_kib(meminfo: &str, name: &str) -> Result<i64> {
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .and_then(|value| value.trim().strip_suffix("kB")?.trim().parse().ok())
+        .with_context(|| format!("/proc/meminfo has no {name}"))
 }
 
 fn is_kept(caller: &str) -> bool {
@@ -132,13 +160,9 @@ impl Memory {
             }
             *vmalloc_bytes.entry(caller.to_owned()).or_insert(0) += bytes;
         }
-        let percpu = meminfo
-            .lines()
-            .find_map(|line| line.strip_prefix("Percpu:"))
-            .and_then(|value| value.trim().strip_suffix("kB")?.trim().parse().ok());
         Ok(Self {
             vmalloc_bytes,
-            percpu_kib: percpu.context("/proc/meminfo has no Percpu")?,
+            percpu_kib: meminfo_kib(meminfo, "Percpu")?,
         })
     }
 }
@@ -158,6 +182,13 @@ mod tests {
         assert!(no_growth(&rounds([900, 964, 964, 948, 964, 964])).is_ok());
         let error = no_growth(&rounds([900, 964, 1028, 1092, 1156, 1220])).unwrap_err();
         assert!(error.to_string().ends_with("ring 327680"), "{error}");
+    }
+
+    #[test]
+    fn memory_that_goes_in_each_round_is_missed() {
+        assert!(no_loss(&[9_000, 7_000, 7_400, 6_900, 7_100, 6_800], 1_000).is_ok());
+        assert!(no_loss(&[9_000, 7_000, 6_700, 6_400, 6_100, 5_800], 1_000).is_err());
+        assert!(no_loss(&[9_000], 1_000).is_err());
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(crate) fn wait_returned() -> Result<()> {
 ///
 /// A TCP reader leaves a packet to the CPU that built it (`skb_attempt_defer_free()`), which frees it when it next receives. A
 /// lane that no later flow uses keeps the last dozens of them, and their pages, for as long as it is idle.
-fn free_deferred() -> Result<()> {
+pub(crate) fn free_deferred() -> Result<()> {
     for cpu in cpu::all_online() {
         let receive = move || -> Result<()> {
             cpu::pin(cpu)?;

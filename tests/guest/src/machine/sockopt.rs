@@ -65,7 +65,7 @@ pub(crate) fn share_packets(socket: &impl AsRawFd, group: u16) -> Result<()> {
     set(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, group.into()).context("PACKET_FANOUT")
 }
 
-pub(crate) fn receive_memory(socket: &UdpSocket) -> Result<ReceiveMemory> {
+pub(crate) fn receive_memory(socket: &impl AsRawFd) -> Result<ReceiveMemory> {
     let mut numbers = [0_u32; MEMORY_NUMBERS];
     let mut length = size_of_val(&numbers) as libc::socklen_t;
     // SAFETY: The kernel writes at most `length` bytes to `numbers`, and how many it has written to `length`; both outlive

@@ -5,8 +5,9 @@
 //! Each case runs where it can fail differently. Of the cases that differ only in parameters (their own, UDP or TCP, the guest's
 //! NIC and channels), the default run draws enough for every two values of two parameters to meet in one of them. Of all others
 //! it draws a part of each group ([`OF_GROUP`]); groups that are too small for that are drawn from together. One of the four kinds
-//! of ConnectX is drawn. On the checking kernel, which is slow, one case of a part of the groups runs ([`OF_CHECKED`]). The draw
-//! depends on a seed, which is the commit: other cases run with other commits, and a run can be repeated.
+//! of ConnectX is drawn. On the checking kernel, which is slow, one case of a part of the groups runs ([`OF_CHECKED`]), and
+//! always one about joined frames ([`JOINS`]). The draw depends on a seed, which is the commit: other cases run with other commits, and
+//! a run can be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -86,6 +87,10 @@ const CHECKED: &str = "hooks/verdict tcp/hooks/clones";
 /// The case that runs once each time, in the plain guest: it has many runs of frames, which the seed draws.
 const COMPARED: &str = "join/gro";
 
+/// The group of which the checking kernel runs a case each time, by way of our hooks. A page that a lane has hung onto a packet has several
+/// owners, and only that kernel sees one of them use it too late.
+const JOINS: &str = "join";
+
 /// The cases about what a ConnectX does to packets under the distribution's own driver: all that this guest has.
 const STOCK_CARD: &str = "main tcp/main sums/own sums/routed";
 
@@ -101,7 +106,7 @@ const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 cap
                         reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
                          timestamps receive-buffer routes/ sockmap by-cpu takeover refragmented mode/cpus mode/stages \
                          mode/geneve mode/gre mode/ipip mode/full mode/refusals mode/teardown mode/load/busy-cpu mode/load/all-busy mode/native \
-                         tunnel/ auto/ load/ virtual-nic/ join/gro";
+                         tunnel/ auto/ load/ virtual-nic/ join/gro join/max-size join/unread";
 
 /// A card has summed packets (`CHECKSUM_COMPLETE`), so GRO verifies nothing of them, and the kernel itself loses what rules write into
 /// here: nothing arrives with the vanilla stack.
@@ -220,6 +225,14 @@ impl GuestKind {
             || self.flavor == Flavor::Debug && has_word(CHECKED, case)
     }
 
+    /// Tells whether each run has this case here, or another one of its group ([`JOINS`]). The frames of [`COMPARED`] come by no NIC.
+    fn has_one_like(self, case: &str) -> bool {
+        self.flavor == Flavor::Debug
+            && self.way == Way::Patched
+            && group_of(case) == JOINS
+            && !has_word(COMPARED, case)
+    }
+
     /// Returns the things that a case shows in this guest, each of which some run has to show.
     fn shows(self, case: &str) -> Vec<String> {
         let (idea, transport) = without_transport(case);
@@ -231,6 +244,9 @@ impl GuestKind {
         let is_checked = self.flavor == Flavor::Debug;
         if self.always_has(case) {
             shows.push(format!("{case} in {}", self.name));
+        }
+        if self.has_one_like(case) {
+            shows.push(format!("{group} in {}", self.name));
         }
         if has_word(PARAMETRIC, group) && !is_checked {
             values.push(transport.to_owned());
@@ -436,17 +452,24 @@ pub(in crate::test) fn part_of_each(
 }
 
 /// Returns the candidates with a part of each group whose cases do not differ in parameters alone, and with a part of the groups on
-/// the checking kernel.
+/// the checking kernel, where one case is about joined frames.
 fn thinned(mut candidates: Vec<(GuestKind, String)>, seed: &str) -> Vec<(GuestKind, String)> {
     let names = candidates.iter().map(|(_, case)| case);
     let names = names.filter(|case| !has_word(PARAMETRIC, group_of(case)));
     let kept = part_of_groups(seed, names.cloned().collect());
     let groups = candidates.iter().map(|(_, case)| group_of(case).to_owned());
     let checked = part_of_each(seed, groups.collect(), OF_CHECKED, |_| String::new());
+    let joins = candidates.iter();
+    let joins: Vec<_> = joins
+        .filter(|(guest, case)| guest.has_one_like(case))
+        .map(|(_, case)| case)
+        .collect();
+    let join = (!joins.is_empty()).then(|| one_of(seed, &joins).clone());
     candidates.retain(|(guest, case)| {
+        let is_join = guest.has_one_like(case) && join.as_ref() == Some(case);
         let is_checked = guest.flavor != Flavor::Debug || checked.contains(group_of(case));
         let is_kept = has_word(PARAMETRIC, group_of(case)) || kept.contains(case);
-        guest.always_has(case) || (is_checked && is_kept)
+        guest.always_has(case) || is_join || (is_checked && is_kept)
     });
     candidates
 }
@@ -492,7 +515,7 @@ mod tests {
                          family/4-in-4/16 family/6-in-4/16 family/4-in-6/16 family/6-in-6/16 family/4-in-4/4000 \
                          family/6-in-6/4000 tcp/family/6-in-4 tcp/reset connectx/link connectx/death tcp/flows/churn/v4 \
                          auto/isolated auto/follows debugfs/off hooks/enabled hooks/full hooks/verdict tcp/hooks/clones \
-                         sums/own sums/routed";
+                         sums/own sums/routed join/gro join/stream join/frames/v6";
 
     fn candidates(seed: &str) -> Vec<(GuestKind, String)> {
         let mut candidates = Vec::new();
@@ -544,6 +567,8 @@ mod tests {
                 "batch checked",
                 "main in vm-debug",
                 "main in vm-debug-stock",
+                "join in vm-debug",
+                "join/gro in vm",
                 "sums/own in mlx5-stock",
             ] {
                 assert!(shown_by_draw.contains(pair), "{pair}");
@@ -580,7 +605,10 @@ mod tests {
                 |case: &&String| !has_word(PARAMETRIC, group_of(case)) && !has_word(CORE, case);
             let anywhere = plain.clone().filter(|(guest, _)| !guest.is_stock_card());
             let drawn: BTreeSet<_> = anywhere.map(|(_, case)| case).filter(is_drawn).collect();
-            assert!((1..=3).contains(&drawn.len()), "a fifth of 14: {drawn:?}");
+            assert!(
+                (1..=5).contains(&drawn.len()),
+                "a fifth of 17, and the one that runs each time: {drawn:?}"
+            );
             for name in CHECKED.split_whitespace() {
                 assert!(checked.clone().any(|(_, case)| case == name), "{name}");
             }
@@ -589,6 +617,23 @@ mod tests {
         }
         let all: BTreeSet<String> = NAMES.split_whitespace().map(str::to_owned).collect();
         assert_eq!(runs, all);
+    }
+
+    #[test]
+    fn the_checking_kernel_joins_frames_each_time() {
+        let mut runs = BTreeSet::new();
+        for seed in 0..16 {
+            let seed = seed.to_string();
+            let drawn = drawn(thinned(candidates(&seed), &seed), &seed).into_iter();
+            let checked = drawn.filter(|(guest, _)| guest.name == "vm-debug");
+            let joins: Vec<_> = checked
+                .map(|(_, case)| case)
+                .filter(|case| ["join/stream", "join/frames/v6"].contains(&case.as_str()))
+                .collect();
+            assert!(!joins.is_empty(), "seed {seed}");
+            runs.extend(joins);
+        }
+        assert_eq!(runs.len(), 2, "{runs:?}");
     }
 
     #[test]

@@ -228,6 +228,8 @@ fn batches_for_gro(rig: &Rig) -> Result<Outcome> {
     });
     // Also after a failure: it would drop what a sender of datagrams has sent in a burst.
     let gone = topology::client_tc("qdisc del dev eth1 root");
+    // The NIC stays for the cases that follow.
+    command::run("ethtool -K eth0 gro on")?;
     let outcome = measured?;
     gone?;
     outcome.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))

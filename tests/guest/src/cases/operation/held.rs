@@ -98,10 +98,14 @@ fn held_for(rig: &Rig, plan: &Plan<Datagrams>, delay: Duration) -> Result<Option
         thread::sleep((begun + delay).saturating_duration_since(Instant::now() + LEAD));
         mflow::write("min_flow_pps", &knobs.min_flow_pps.to_string())?;
         live.wait_split_since(0)?;
-        if queued()? < held {
+        if queued()?.pkts < held {
             return Ok(());
         }
-        live.wait_for("what was held comes back", LIMIT, || Ok(queued()? == 0))?;
+        live.wait_for(
+            "what was held comes back",
+            LIMIT,
+            || Ok(queued()?.pkts == 0),
+        )?;
         returned = Some(held);
         live.flow_for(PAUSE)
     })?;
@@ -130,18 +134,29 @@ fn collect(live: &impl Live) -> Result<u64> {
     ))?;
     live.flow_for(COLLECTED)?;
     topology::tc("filter del dev vxlan0 ingress")?;
-    let held = queued()?;
+    let held = queued()?.pkts;
     ensure!(held > 0, "no packet waits in the queue");
     Ok(held)
 }
 
-/// Returns how many packets wait in the queue.
-fn queued() -> Result<u64> {
+/// The packets that wait in the queue, and their bytes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cases) struct Queued {
+    pub(in crate::cases) pkts: u64,
+    pub(in crate::cases) bytes: u64,
+}
+
+pub(in crate::cases) fn queued() -> Result<Queued> {
     let said = command::run("tc -s -j qdisc show dev queue0")?;
     let disciplines: Value = serde_json::from_str(&said).context("tc's report")?;
     let mut disciplines = disciplines.as_array().into_iter().flatten();
     disciplines
         .find(|one| one.get("kind").is_some_and(|kind| kind == "netem"))
-        .and_then(|one| one.get("qlen")?.as_u64())
+        .and_then(|one| {
+            Some(Queued {
+                pkts: one.get("qlen")?.as_u64()?,
+                bytes: one.get("backlog")?.as_u64()?,
+            })
+        })
         .with_context(|| format!("tc reports no queue: {said}"))
 }

@@ -11,3 +11,4 @@ pub(crate) mod leaks;
 pub(crate) mod no_debugfs;
 pub(crate) mod reasons;
 pub(crate) mod reload;
+pub(crate) mod unread;

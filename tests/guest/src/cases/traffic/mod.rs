@@ -9,6 +9,7 @@ pub(crate) mod deadline;
 pub(crate) mod gro;
 pub(crate) mod join_trial;
 pub(crate) mod joined_frames;
+pub(crate) mod joining;
 pub(crate) mod shapes;
 pub(crate) mod streams;
 pub(crate) mod tunnels;

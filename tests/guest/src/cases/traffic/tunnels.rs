@@ -11,10 +11,10 @@ use crate::cases::{Case, Run};
 use crate::mflow::{Knobs, Mode};
 use crate::network::nft;
 use crate::network::topology::{self, Family, CONTAINER};
-use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
+use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::{Live as _, Load as _, Plan};
+use crate::traffic::{Live as _, Load, Plan};
 
 /// A tunnel between the two hosts, beside VXLAN's.
 struct Tunnel {
@@ -55,6 +55,12 @@ pub(crate) fn cases() -> Vec<Case> {
             outcome.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
         },
     )];
+    cases.push(Case::of_module(
+        "tcp/tunnel/geneve",
+        "a stream in Geneve is split as one in VXLAN is, and lanes build no packets of its segments: TCP does not notice",
+        Run::Plain,
+        stream,
+    ));
     cases.push(
         Case::of_traffic(
             "tunnel/geneve-ip",
@@ -76,6 +82,28 @@ pub(crate) fn cases() -> Vec<Case> {
         )
     }));
     cases
+}
+
+fn stream(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.streams();
+    let knobs = Knobs {
+        build: "lane",
+        ..Knobs::of(2, 64)
+    };
+    rig.prepare(&plan, &knobs)?;
+    let outcome = through(&TUNNELS[0], &plan, |_| Ok(()))?;
+    outcome.judge(|outcome| {
+        rig.require_strict(&plan, &knobs, outcome)?;
+        let (all, joined) = (
+            outcome.counter("lane_pkts")?,
+            outcome.counter("joined_pkts")?,
+        );
+        ensure!(
+            joined > if rig.scale.brief { 0 } else { all / 4 },
+            "{joined} of {all} packets were joined"
+        );
+        Ok(())
+    })
 }
 
 /// The datagrams' checksums are where only the tunnel's own GRO looks for them.
@@ -146,14 +174,12 @@ fn in_stages(rig: &Rig, tunnel: &Tunnel) -> Result<Outcome> {
 }
 
 /// Sends the client's flow through a tunnel; `during` happens meanwhile, after the mark.
-fn through(
+fn through<L: Load>(
     tunnel: &Tunnel,
-    plan: &Plan<Datagrams>,
-    during: impl FnOnce(&mut LiveDatagrams) -> Result<()>,
+    plan: &Plan<L>,
+    during: impl FnOnce(&mut L::Live) -> Result<()>,
 ) -> Result<Outcome> {
-    let outcome = tunnel
-        .set_up()
-        .and_then(|()| Datagrams::measure(plan, during));
+    let outcome = tunnel.set_up().and_then(|()| L::measure(plan, during));
     // Also after a failure; routes go with their device.
     topology::client_ip("link del tunnel1")?;
     topology::ip("link del tunnel1")?;
@@ -178,7 +204,8 @@ impl Tunnel {
         };
         topology::ip(&add("192.168.50.2", "192.168.50.1"))?;
         topology::client_ip(&add("192.168.50.1", "192.168.50.2"))?;
-        topology::client_ip("route add 10.0.1.2/32 dev tunnel1 src 10.0.1.1")?;
+        // TCP is as patient as in the usual tunnel.
+        topology::client_ip("route add 10.0.1.2/32 dev tunnel1 src 10.0.1.1 rto_min 5s")?;
         if self.is_ethernet {
             topology::ip("link set tunnel1 master br0")?;
             return topology::client_ip(&format!(

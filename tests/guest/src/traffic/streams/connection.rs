@@ -61,13 +61,22 @@ pub(crate) fn accept_all(
 
 /// Connects the client to a port of the container that listens just for this.
 pub(crate) fn connect(inner: Family) -> Result<Pair> {
-    connect_shifted(inner, 0)
+    connect_by(inner, 0, None)
 }
 
 /// Does the same where the port is translated on the way: the client connects to one that is `port_shift` above.
 pub(crate) fn connect_shifted(inner: Family, port_shift: u16) -> Result<Pair> {
+    connect_by(inner, port_shift, None)
+}
+
+/// Does the same with a receive buffer of this size at the container's end. The kernel doubles it, and changes it no more.
+pub(crate) fn connect_with_buffer(inner: Family, bytes: usize) -> Result<Pair> {
+    connect_by(inner, 0, Some(bytes))
+}
+
+fn connect_by(inner: Family, port_shift: u16, buffer_bytes: Option<usize>) -> Result<Pair> {
     let address = SocketAddr::from((inner.container(), PORT));
-    let listener = netns::within(CONTAINER, || listen(address, None))?;
+    let listener = netns::within(CONTAINER, || listen(address, buffer_bytes))?;
     // The kernel completes the connection before it is accepted.
     let address = SocketAddr::from((inner.container(), PORT + port_shift));
     let client = netns::within(CLIENT, || {
