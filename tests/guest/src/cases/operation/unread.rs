@@ -26,7 +26,7 @@ use crate::traffic::streams::connection::{self, Pair};
 use crate::traffic::streams::verifier::ReadProgress;
 
 /// The number of times that module and NIC go, and the same where everything is slow.
-const ROUNDS: usize = 10;
+const ROUNDS: usize = 5;
 const BRIEF_ROUNDS: usize = 2;
 /// Datagrams that the NIC's driver does not copy, their port, and the part of the usual rate at which they are sent.
 pub(in crate::cases) const DATAGRAM_BYTES: usize = 1_200;
