@@ -12,6 +12,7 @@
  */
 
 #include <linux/filter.h>
+#include <linux/if_arp.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/netdevice.h>
@@ -68,14 +69,82 @@ static bool mflow_tap_sees(const struct packet_type *tap, const struct net_devic
 }
 
 /*
- * Returns the socket of a tap if it is a packet socket with a filter, or NULL. Those that share packets out have a
- * filter each, and count as without.
+ * Returns the filter of a tap if it is a packet socket with one that only looks (a classic program), or NULL. Others use
+ * the private pointer, too, but have no namespace. Those that share packets out have a filter each, and count as
+ * without. Under RCU.
  */
-static struct sock *mflow_filtered_tap(const struct packet_type *tap)
+static const struct sk_filter *mflow_tap_filter(const struct packet_type *tap)
 {
-	struct sock *sk = tap->af_packet_priv;
+	const struct sock *sk = tap->af_packet_priv;
+	const struct sk_filter *filter;
 
-	return sk && !tap->id_match && rcu_access_pointer(sk->sk_filter) ? sk : NULL;
+	if (!sk || !tap->af_packet_net || tap->id_match)
+		return NULL;
+	filter = rcu_dereference(sk->sk_filter);
+	return filter && bpf_prog_was_classic(filter->prog) &&
+			       filter->prog->orig_prog ? filter : NULL;
+}
+
+/*
+ * Returns whether bytes of a frame are the same in each datagram of a flow: Ethernet's header, and of IPv4 without
+ * options what is not length, identifier, time to live, class, or checksum, and the ports. In a header of IPv6, these
+ * are a part of the addresses.
+ */
+static bool mflow_is_of_flow(u32 at, u32 bytes)
+{
+	static const struct { u8 at, end; } same[] = {
+		{ 0, 15 }, { 20, 22 }, { 23, 24 }, { 26, 38 },
+	};
+
+	for (int i = 0; i < ARRAY_SIZE(same); i++)
+		if (at >= same[i].at && at + bytes <= same[i].end)
+			return true;
+	return false;
+}
+
+/*
+ * Returns whether a filter says the same of each datagram of a flow. The filters of LLDP and of DHCP clients do.
+ */
+static bool mflow_filter_is_of_flow(const struct bpf_prog *prog)
+{
+	const struct sock_fprog_kern *classic = prog->orig_prog;
+
+	for (int i = 0; i < classic->len; i++) {
+		const struct sock_filter *step = &classic->filter[i];
+		u32 bytes = BPF_SIZE(step->code) == BPF_W ? 4 :
+			    BPF_SIZE(step->code) == BPF_H ? 2 : 1;
+
+		switch (BPF_CLASS(step->code)) {
+		case BPF_LD:
+		case BPF_LDX:
+			break;
+		default:
+			continue;
+		}
+		switch (BPF_MODE(step->code)) {
+		case BPF_IMM:
+		case BPF_MEM:
+			break;
+		case BPF_ABS:
+			/* Large offsets are those of data beside the packet. */
+			if (step->k > ETH_HLEN + 60 || !mflow_is_of_flow(step->k, bytes))
+				return false;
+			break;
+		case BPF_MSH:
+			/* The length of IPv4's header. */
+			if (step->k != ETH_HLEN)
+				return false;
+			break;
+		case BPF_IND:
+			/* The ports behind it. */
+			if (step->k < ETH_HLEN || step->k + bytes > ETH_HLEN + 4)
+				return false;
+			break;
+		default:
+			return false;
+		}
+	}
+	return true;
 }
 
 /* Returns what a list of taps watches: all datagrams, or those that filters let through. */
@@ -90,7 +159,7 @@ static unsigned int mflow_taps_watch(const struct list_head *taps,
 		    (only_ip && tap->type != htons(ETH_P_IP) &&
 		     tap->type != htons(ETH_P_IPV6)))
 			continue;
-		if (!mflow_filtered_tap(tap))
+		if (!mflow_tap_filter(tap))
 			return MFLOW_WATCH_ALL;
 		watch = MFLOW_WATCH_FILTERED;
 	}
@@ -125,25 +194,22 @@ unsigned int mflow_device_watch(const struct net_device *dev)
 	return watch;
 }
 
-/* Returns whether a tap takes a packet that is about to be received. */
+/* Returns whether a tap may take a datagram of a flow, of which this is one that is about to be received. */
 static bool mflow_tap_takes(const struct packet_type *tap, struct sk_buff *skb)
 {
-	unsigned int link_bytes = skb->data - skb_mac_header(skb);
-	struct sock *sk = mflow_filtered_tap(tap);
-	const struct sk_filter *filter;
-	bool sees_link, takes;
+	const struct sk_filter *filter = mflow_tap_filter(tap);
+	const struct sock *sk = tap->af_packet_priv;
+	bool takes;
 
-	filter = sk ? rcu_dereference(sk->sk_filter) : NULL;
-	/* It had one a moment ago. */
-	if (!filter)
+	/* It may have lost its filter just now. Filters of a socket of datagrams see no Ethernet header. */
+	if (!filter || sk->sk_type == SOCK_DGRAM || skb->dev->type != ARPHRD_ETHER ||
+	    !mflow_filter_is_of_flow(filter->prog))
 		return true;
 	/* As packet_rcv() shows it. */
-	sees_link = sk->sk_type != SOCK_DGRAM;
-	if (sees_link)
-		skb_push(skb, link_bytes);
+	skb_reset_network_header(skb);
+	skb_push(skb, ETH_HLEN);
 	takes = bpf_prog_run_clear_cb(filter->prog, skb);
-	if (sees_link)
-		skb_pull(skb, link_bytes);
+	skb_pull(skb, ETH_HLEN);
 	return takes;
 }
 
@@ -161,8 +227,8 @@ static bool mflow_taps_take(const struct list_head *taps, struct sk_buff *skb,
 }
 
 /*
- * Returns whether a packet socket takes this packet, which the device is about to receive. The filters of LLDP and of
- * DHCP clients let no datagrams of containers through. Softirqs disabled.
+ * Returns whether a packet socket may take datagrams of a flow, of which this is one that the device is about to
+ * receive. Softirqs disabled.
  */
 bool mflow_packet_is_tapped(struct sk_buff *skb)
 {

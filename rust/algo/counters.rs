@@ -96,7 +96,7 @@ counters! {
     ///
     /// Most, with our patches and a driver that lanes build for.
     JoinedPkts = "joined_pkts",
-    /// Packets that a lane built, and joined with no other, because `join` is 0, or on an unpatched kernel.
+    /// Packets that a lane built, and left to GRO, because `join` is 0, or on an unpatched kernel.
     ///
     /// Healthy there.
     AloneOffPkts = "alone_off_pkts",
@@ -104,11 +104,11 @@ counters! {
     ///
     /// Batches are small, or datagrams have no lists.
     AloneFirstPkts = "alone_first_pkts",
-    /// The same because the driver had no fragment to give: of a small segment it makes a copy.
+    /// The same because what the driver had was no fragment for that packet: of a small segment it makes a copy.
     ///
     /// Segments are small.
     AloneDriverPkts = "alone_driver_pkts",
-    /// The same because the packet before had no room: 64 KB, or 64 datagrams.
+    /// The same because the packet before had no room: it was as long as GRO lets it be (64 KB, or `gro_max_size`), or of 64 datagrams.
     ///
     /// Healthy.
     AloneFullPkts = "alone_full_pkts",

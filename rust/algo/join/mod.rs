@@ -34,7 +34,7 @@ pub enum Alone {
     Off = 0,
     /// GRO holds no packet of the flow that frames can join.
     First = 1,
-    /// The driver has no fragment to give.
+    /// The driver has no fragment for that packet.
     Driver = 2,
     /// The packet has no room.
     Full = 3,

@@ -57,8 +57,11 @@ impl Configuration {
                         .with_name(|name| writeln!(to, "{name} {} {queues}", builder.name()))?;
                 }
             }
-            let mut is_watched = device.dev().watch() == Watch::All;
-            device.for_each_source(|source| is_watched |= source.is_tapped());
+            let watch = device.dev().watch();
+            let mut is_watched = watch == Watch::All;
+            device.for_each_source(|source| {
+                is_watched |= watch == Watch::Filtered && source.is_tapped();
+            });
             if joins && is_watched {
                 device
                     .dev()

@@ -271,14 +271,22 @@ impl Lane {
     ///
     /// # Safety: in the poll.
     unsafe fn form_of_batch(&self, packet: &SkBuff, joins: bool, watch: Watch) -> DatagramForm {
-        // SAFETY: By the contract softirqs are disabled.
-        let is_tapped = watch == Watch::Filtered && unsafe { packet.is_tapped() };
-        self.note_tapped(is_tapped);
-        match () {
-            () if !joins || is_tapped || watch == Watch::All => DatagramForm::Single,
+        let form = match () {
+            () if !joins => DatagramForm::Single,
             // Our device and our hook say which datagrams suit.
             () if !way::JOINS => DatagramForm::List,
             () => pool::slots().slot(packet.tag().slot()).datagram_form(),
+        };
+        if form == DatagramForm::Single || watch == Watch::Nothing {
+            return form;
+        }
+        // SAFETY: By the contract softirqs are disabled.
+        let is_tapped = watch == Watch::Filtered && unsafe { packet.is_tapped() };
+        self.note_tapped(is_tapped);
+        if is_tapped || watch == Watch::All {
+            DatagramForm::Single
+        } else {
+            form
         }
     }
 
@@ -410,6 +418,11 @@ impl Lane {
         let slot = tag.slot();
         // SAFETY: By the contract we are in the poll.
         let joins_nothing = unsafe { (*self.gro.get()).goes_past(slot) };
+        if joins_nothing && watch == Watch::Filtered && self.is_tapped() {
+            // No batch of the flow asks for a form.
+            // SAFETY: By the contract softirqs are disabled.
+            self.note_tapped(unsafe { packet.is_tapped() });
+        }
         // The answer is the same for all packets of an inner flow. So all of them go the same way, and none overtakes another.
         let goes_past = joins_nothing && packet.verify();
         if goes_past {
@@ -470,7 +483,7 @@ impl Lane {
                 return match joiner.append(packet, tag, joined) {
                     Ok(()) => RequestResult::Joined(tag),
                     Err(packet) => {
-                        alone_pkts[Alone::Full as usize] += 1;
+                        alone_pkts[Alone::Driver as usize] += 1;
                         RequestResult::Packet(packet)
                     }
                 };
@@ -505,11 +518,12 @@ impl Lane {
         worker.set_sums(waiting_items <= BUSY_ITEMS);
         let joins = runtime::joins();
         let watch = self.watch();
-        if watch == Watch::Nothing {
+        if watch != Watch::Filtered {
             self.note_tapped(false);
         }
+        let has_lists = joins && watch != Watch::All && !self.is_tapped();
         // SAFETY: By the contract we are in the poll.
-        unsafe { (*self.gro.get()).note_lists(joins && watch == Watch::Nothing) };
+        unsafe { (*self.gro.get()).note_lists(has_lists) };
         while work < budget {
             // SAFETY: By the contract we are in the poll, which alone pops. Nothing in here calls the stack, which might come
             // back to this cell: neither `pop` nor a driver that builds a packet does.

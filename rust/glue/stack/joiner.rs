@@ -161,7 +161,7 @@ unsafe fn join_held(
         JoinResult::Fragment
     } else {
         template.close();
-        JoinResult::Alone(Alone::Full)
+        JoinResult::Alone(Alone::Driver)
     }
 }
 

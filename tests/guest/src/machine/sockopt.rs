@@ -109,6 +109,26 @@ pub(crate) fn napi_number(socket: &UdpSocket) -> Result<u32> {
     Ok(number)
 }
 
+/// Lets a program of the classic kind see each packet of a socket first.
+pub(crate) fn attach_filter(socket: &impl AsRawFd, steps: &mut [libc::sock_filter]) -> Result<()> {
+    let program = libc::sock_fprog {
+        // CAST: a few.
+        len: steps.len() as libc::c_ushort,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: The kernel reads the program and its steps, which outlive the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    Errno::result(result).map(drop).context("SO_ATTACH_FILTER")
+}
+
 fn set(
     socket: &impl AsRawFd,
     level: libc::c_int,

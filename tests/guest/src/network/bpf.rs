@@ -279,18 +279,6 @@ pub(crate) fn choose_by_hash(socket: &impl AsRawFd) -> Result<()> {
     sockopt::choose_by_program(socket, &program)
 }
 
-/// Makes a socket see all packets, or none.
-pub(crate) fn filter(socket: &impl AsRawFd, takes_all: bool) -> Result<()> {
-    // r0 = -1 or 0; exit.
-    let verdict = if takes_all {
-        0xffff_ffff_0000_00b7
-    } else {
-        0xb7
-    };
-    let program = load(KIND_SOCKET_FILTER, &[verdict, 0x95])?;
-    sockopt::attach_program(socket, &program)
-}
-
 /// Makes a socket spend time on each packet it is shown, as much as the packet's mark says, and take none.
 pub(crate) fn count_down_marks(socket: &impl AsRawFd) -> Result<()> {
     let program = load(KIND_SOCKET_FILTER, &COUNT_DOWN_MARK)?;

@@ -17,12 +17,19 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use crate::machine::sockopt as more_sockopt;
-use crate::network::{bpf, netns};
+use crate::network::netns;
 
 const LONGEST: usize = 4_096;
 /// The time that a receiver waits before it looks at the clock.
 const LOOK_MS: i64 = 100;
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A field that a filter looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Field {
+    EtherType,
+    Length,
+}
 
 pub(crate) struct PacketSocket(OwnedFd);
 
@@ -76,9 +83,26 @@ impl PacketSocket {
         more_sockopt::share_packets(&self.0, group)
     }
 
-    /// Lets all packets, or none, through a filter.
-    pub(crate) fn filter(&self, takes_all: bool) -> Result<()> {
-        bpf::filter(&self.0, takes_all)
+    /// Lets those packets through a filter of the classic kind that have a number in a field.
+    pub(crate) fn filter(&self, field: Field, number: u32) -> Result<()> {
+        let step = |code: u32, jt, jf, k| libc::sock_filter {
+            // CAST: codes have 16 bits.
+            code: code as u16,
+            jt,
+            jf,
+            k,
+        };
+        let (size, at) = match field {
+            Field::EtherType => (libc::BPF_H | libc::BPF_ABS, 12),
+            Field::Length => (libc::BPF_W | libc::BPF_LEN, 0),
+        };
+        let mut steps = [
+            step(libc::BPF_LD | size, 0, 0, at),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        ];
+        more_sockopt::attach_filter(&self.0, &mut steps)
     }
 
     /// Makes the socket keep this many bytes for a reader who is late.
