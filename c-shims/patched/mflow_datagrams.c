@@ -15,6 +15,7 @@
 #include <linux/if_arp.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
 #include <linux/rculist.h>
@@ -85,68 +86,6 @@ static const struct sk_filter *mflow_tap_filter(const struct packet_type *tap)
 			       filter->prog->orig_prog ? filter : NULL;
 }
 
-/*
- * Returns whether bytes of a frame are the same in each datagram of a flow: Ethernet's header, and of IPv4 without
- * options what is not length, identifier, time to live, class, or checksum, and the ports. In a header of IPv6, these
- * are a part of the addresses.
- */
-static bool mflow_is_of_flow(u32 at, u32 bytes)
-{
-	static const struct { u8 at, end; } same[] = {
-		{ 0, 15 }, { 20, 22 }, { 23, 24 }, { 26, 38 },
-	};
-
-	for (int i = 0; i < ARRAY_SIZE(same); i++)
-		if (at >= same[i].at && at + bytes <= same[i].end)
-			return true;
-	return false;
-}
-
-/*
- * Returns whether a filter says the same of each datagram of a flow. The filters of LLDP and of DHCP clients do.
- */
-static bool mflow_filter_is_of_flow(const struct bpf_prog *prog)
-{
-	const struct sock_fprog_kern *classic = prog->orig_prog;
-
-	for (int i = 0; i < classic->len; i++) {
-		const struct sock_filter *step = &classic->filter[i];
-		u32 bytes = BPF_SIZE(step->code) == BPF_W ? 4 :
-			    BPF_SIZE(step->code) == BPF_H ? 2 : 1;
-
-		switch (BPF_CLASS(step->code)) {
-		case BPF_LD:
-		case BPF_LDX:
-			break;
-		default:
-			continue;
-		}
-		switch (BPF_MODE(step->code)) {
-		case BPF_IMM:
-		case BPF_MEM:
-			break;
-		case BPF_ABS:
-			/* Large offsets are those of data beside the packet. */
-			if (step->k > ETH_HLEN + 60 || !mflow_is_of_flow(step->k, bytes))
-				return false;
-			break;
-		case BPF_MSH:
-			/* The length of IPv4's header. */
-			if (step->k != ETH_HLEN)
-				return false;
-			break;
-		case BPF_IND:
-			/* The ports behind it. */
-			if (step->k < ETH_HLEN || step->k + bytes > ETH_HLEN + 4)
-				return false;
-			break;
-		default:
-			return false;
-		}
-	}
-	return true;
-}
-
 /* Returns what a list of taps watches: all datagrams, or those that filters let through. */
 static unsigned int mflow_taps_watch(const struct list_head *taps,
 				     const struct net_device *dev, bool only_ip)
@@ -194,34 +133,30 @@ unsigned int mflow_device_watch(const struct net_device *dev)
 	return watch;
 }
 
-/* Returns whether a tap may take a datagram of a flow, of which this is one that is about to be received. */
-static bool mflow_tap_takes(const struct packet_type *tap, struct sk_buff *skb)
+/* Returns whether a tap may take a datagram of a flow, of which this is one, from Ethernet's header on. */
+static bool mflow_tap_takes(const struct packet_type *tap, const u8 *frame, unsigned int bytes)
 {
 	const struct sk_filter *filter = mflow_tap_filter(tap);
 	const struct sock *sk = tap->af_packet_priv;
-	bool takes;
+	const struct sock_fprog_kern *program;
 
-	/* It may have lost its filter just now. Filters of a socket of datagrams see no Ethernet header. */
-	if (!filter || sk->sk_type == SOCK_DGRAM || skb->dev->type != ARPHRD_ETHER ||
-	    !mflow_filter_is_of_flow(filter->prog))
+	/* It may have lost its filter just now. */
+	if (!filter)
 		return true;
-	/* As packet_rcv() shows it. */
-	skb_reset_network_header(skb);
-	skb_push(skb, ETH_HLEN);
-	takes = bpf_prog_run_clear_cb(filter->prog, skb);
-	skb_pull(skb, ETH_HLEN);
-	return takes;
+	program = filter->prog->orig_prog;
+	return mflow_filter_may_take(program->filter, program->len, frame, bytes,
+				     sk->sk_type == SOCK_DGRAM ? ETH_HLEN : 0);
 }
 
-static bool mflow_taps_take(const struct list_head *taps, struct sk_buff *skb,
-			    bool only_of_protocol)
+static bool mflow_taps_take(const struct list_head *taps, const struct sk_buff *skb,
+			    bool only_of_protocol, const u8 *frame, unsigned int bytes)
 {
 	const struct packet_type *tap;
 
 	list_for_each_entry_rcu(tap, taps, list)
 		if (mflow_tap_sees(tap, skb->dev) &&
 		    (!only_of_protocol || tap->type == skb->protocol) &&
-		    mflow_tap_takes(tap, skb))
+		    mflow_tap_takes(tap, frame, bytes))
 			return true;
 	return false;
 }
@@ -230,14 +165,21 @@ static bool mflow_taps_take(const struct list_head *taps, struct sk_buff *skb,
  * Returns whether a packet socket may take datagrams of a flow, of which this is one that the device is about to
  * receive. Softirqs disabled.
  */
-bool mflow_packet_is_tapped(struct sk_buff *skb)
+bool mflow_packet_is_tapped(const struct sk_buff *skb)
 {
+	/* The headers in which a filter may look for a flow. */
+	u8 frame[ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct udphdr)];
+	unsigned int bytes = min_t(unsigned int, skb->len, sizeof(frame) - ETH_HLEN);
 	bool is_tapped;
 
+	if (skb->dev->type != ARPHRD_ETHER || skb_copy_bits(skb, 0, frame + ETH_HLEN, bytes))
+		return true;
+	memcpy(frame, skb_mac_header(skb), ETH_HLEN);
+	bytes += ETH_HLEN;
 	rcu_read_lock();
-	is_tapped = mflow_taps_take(&net_hotdata.ptype_all, skb, false) ||
-		    mflow_taps_take(&skb->dev->ptype_all, skb, false) ||
-		    mflow_taps_take(&skb->dev->ptype_specific, skb, true);
+	is_tapped = mflow_taps_take(&net_hotdata.ptype_all, skb, false, frame, bytes) ||
+		    mflow_taps_take(&skb->dev->ptype_all, skb, false, frame, bytes) ||
+		    mflow_taps_take(&skb->dev->ptype_specific, skb, true, frame, bytes);
 	rcu_read_unlock();
 	return is_tapped;
 }

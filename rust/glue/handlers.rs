@@ -12,6 +12,8 @@ use super::stack::socket::Socket;
 use super::stack::way;
 use crate::algo::counters::Counter;
 use crate::algo::flow::dispatcher::Dispatched;
+#[cfg(not(mflow_stock))]
+use crate::algo::headers::classic_filter::{self, Step};
 use crate::algo::lanes::queue::Packet;
 use crate::algo::merge::slot::PathFault;
 use crate::algo::source::queue_builder::QueueBuilder;
@@ -25,6 +27,8 @@ use crate::glue::packet::source::Source;
 use crate::glue::packet::{merge_sink, runs};
 #[cfg(mflow_stock)]
 use core::ptr;
+#[cfg(not(mflow_stock))]
+use core::slice;
 use kernel::prelude::*;
 
 /// The registration of the handlers, which the hooks call while it lives. Its drop stops all flows, and then removes the hooks.
@@ -394,6 +398,30 @@ unsafe extern "C" fn mflow_take_requests(
     // SAFETY: By the contract nobody else uses the variable. CAST: no more than was asked for.
     unsafe { *pkts = requests.len() as kernel::ffi::c_uint };
     requests.first().map_or(ptr::null_mut(), Request::as_raw)
+}
+
+/// Returns whether a packet socket's filter may take datagrams of a flow, of which this is a frame. The socket shows the filter
+/// those bytes that begin at `shown_from`.
+///
+/// # Safety: called by C, in any context; there are as many steps, and bytes of the frame.
+#[cfg(not(mflow_stock))]
+#[no_mangle]
+unsafe extern "C" fn mflow_filter_may_take(
+    steps: *const kernel::bindings::sock_filter,
+    nr_steps: kernel::ffi::c_uint,
+    frame: *const kernel::ffi::c_void,
+    bytes: kernel::ffi::c_uint,
+    shown_from: kernel::ffi::c_uint,
+) -> bool {
+    // SAFETY: By the contract, and `Step` has the fields of `struct sock_filter`. CAST: 32 bits into a usize, both.
+    let (steps, frame) = unsafe {
+        (
+            slice::from_raw_parts(steps.cast::<Step>(), nr_steps as usize),
+            slice::from_raw_parts(frame.cast::<u8>(), bytes as usize),
+        )
+    };
+    // CAST: 32 bits into a usize.
+    classic_filter::may_take(steps, frame, shown_from as usize)
 }
 
 /// Notes whether datagrams of a slot may pass the stack in lists.

@@ -6,7 +6,7 @@
 //! overlay passes through GRO twice, with a socket look-up each time, and is joined with none: a fifth of a lane's work is for
 //! nothing. So a lane whose GRO has joined nothing goes without it for a while, and then tries again. Batches of one packet show
 //! nothing, as there is nothing to join. After a trial of such batches only, the next larger batch is followed by another trial.
-//! Trials of a time without lists show nothing about datagrams once there are lists, so all flows are tried again then.
+//! A trial of a time without lists shows nothing about datagrams once there are lists, so a flow is tried again then.
 
 use crate::algo::limits::MAX_SLOTS;
 
@@ -19,8 +19,6 @@ const PAST_PKTS: u16 = 8_192;
 /// The lane's knowledge of GRO for each slot's flow. Zeros are a state in which it knows nothing.
 pub struct GroTrial {
     flows: [FlowTrial; MAX_SLOTS],
-    // Datagrams may go on in lists.
-    has_lists: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -33,36 +31,27 @@ struct FlowTrial {
     had_two: bool,
     joined: bool,
     past: bool,
+    // Datagrams go on in lists.
+    has_lists: bool,
 }
 
 impl Default for GroTrial {
     fn default() -> Self {
         Self {
             flows: [FlowTrial::default(); MAX_SLOTS],
-            has_lists: false,
         }
     }
 }
 
 impl GroTrial {
-    /// Notes whether datagrams may go on in lists from now on. If they may again, a trial of each flow follows the batch under way, or the
-    /// next one.
+    /// Notes whether the slot's datagrams go on in lists from the batch on that begins now. If they do again, the batch after it is tried.
     #[inline]
-    pub fn note_lists(&mut self, has_lists: bool) {
-        if has_lists != self.has_lists {
-            self.has_lists = has_lists;
-            if has_lists {
-                self.end_pauses();
-            }
-        }
-    }
-
-    /// Makes the batches of all flows the last ones to go past GRO before a trial.
-    #[cold]
-    fn end_pauses(&mut self) {
-        for flow in self.flows.iter_mut().filter(|flow| flow.past) {
+    pub fn note_lists(&mut self, slot: usize, has_lists: bool) {
+        let flow = self.flow(slot);
+        if flow.past && has_lists && !flow.has_lists {
             flow.pkts = PAST_PKTS;
         }
+        flow.has_lists = has_lists;
     }
 
     #[inline]
@@ -99,7 +88,10 @@ impl GroTrial {
         flow.earlier_pkts = flow.pkts;
         if flow.past {
             if flow.pkts >= PAST_PKTS || (has_two && !flow.had_two) {
-                *flow = FlowTrial::default();
+                *flow = FlowTrial {
+                    has_lists: flow.has_lists,
+                    ..FlowTrial::default()
+                };
             }
             return None;
         }
@@ -108,11 +100,15 @@ impl GroTrial {
             return None;
         }
         let FlowTrial {
-            joined, had_two, ..
+            joined,
+            had_two,
+            has_lists,
+            ..
         } = *flow;
         *flow = FlowTrial {
             past: !joined,
             had_two: had_two && !joined,
+            has_lists,
             ..FlowTrial::default()
         };
         (joined || had_two).then_some(joined)

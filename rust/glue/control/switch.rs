@@ -59,9 +59,12 @@ impl Configuration {
             }
             let watch = device.dev().watch();
             let mut is_watched = watch == Watch::All;
-            device.for_each_source(|source| {
-                is_watched |= watch == Watch::Filtered && source.is_tapped();
-            });
+            if watch == Watch::Filtered {
+                let slots = pool::slots()
+                    .taken()
+                    .fold(0, |slots, slot| slots | 1 << slot);
+                device.for_each_source(|source| is_watched |= source.watched_slots() & slots != 0);
+            }
             if joins && is_watched {
                 device
                     .dev()

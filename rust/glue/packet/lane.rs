@@ -39,7 +39,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::num::NonZeroU32;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
@@ -106,8 +106,8 @@ pub struct Lane {
     carries: Carries,
     // None if it carries packets of several devices, or of none.
     device: Option<LaneDevice>,
-    // A packet socket with a filter takes the datagrams of the last batch.
-    is_tapped: AtomicBool,
+    // Those whose last batch had no lists because something watches its datagrams.
+    watched_slots: AtomicU64,
     // True if the CPU of this stage is gone, and another CPU may poll it.
     is_displaced: AtomicBool,
     // A mark in the ring, for a thread that waits until it has been passed.
@@ -252,42 +252,44 @@ impl Lane {
             .map_or(Watch::Nothing, |device| unsafe { device.watch() })
     }
 
-    /// Returns whether a packet socket with a filter took the first datagram of its last batch, which had no list for that.
-    pub(crate) fn is_tapped(&self) -> bool {
+    /// Returns the slots whose last batch had no lists because something watches its datagrams, a bit for each.
+    pub(crate) fn watched_slots(&self) -> u64 {
         // ORDERING: Relaxed: for a file that somebody reads.
-        self.is_tapped.load(Ordering::Relaxed)
-    }
-
-    /// Notes that.
-    #[inline]
-    fn note_tapped(&self, is_tapped: bool) {
-        // ORDERING: Relaxed, both: written in the poll only.
-        if self.is_tapped.load(Ordering::Relaxed) != is_tapped {
-            self.is_tapped.store(is_tapped, Ordering::Relaxed);
-        }
+        self.watched_slots.load(Ordering::Relaxed)
     }
 
     /// Returns the form that the datagrams of a batch have which begins with `packet`.
     ///
     /// # Safety: in the poll.
     unsafe fn form_of_batch(&self, packet: &SkBuff, joins: bool, watch: Watch) -> DatagramForm {
-        let form = match () {
+        let slot = packet.tag().slot();
+        let wanted = match () {
             () if !joins => DatagramForm::Single,
             // Our device and our hook say which datagrams suit.
             () if !way::JOINS => DatagramForm::List,
-            () => pool::slots().slot(packet.tag().slot()).datagram_form(),
+            () => pool::slots().slot(slot).datagram_form(),
         };
-        if form == DatagramForm::Single || watch == Watch::Nothing {
-            return form;
+        let is_watched = wanted != DatagramForm::Single
+            && match watch {
+                Watch::Nothing => false,
+                // SAFETY: By the contract softirqs are disabled.
+                Watch::Filtered => unsafe { packet.is_tapped() },
+                Watch::All => true,
+            };
+        // ORDERING: Relaxed, both: written in the poll only.
+        let watched_slots = self.watched_slots.load(Ordering::Relaxed);
+        if (watched_slots >> slot & 1 == 1) != is_watched {
+            self.watched_slots
+                .store(watched_slots ^ 1 << slot, Ordering::Relaxed);
         }
-        // SAFETY: By the contract softirqs are disabled.
-        let is_tapped = watch == Watch::Filtered && unsafe { packet.is_tapped() };
-        self.note_tapped(is_tapped);
-        if is_tapped || watch == Watch::All {
+        let form = if is_watched {
             DatagramForm::Single
         } else {
-            form
-        }
+            wanted
+        };
+        // SAFETY: By the contract we are in the poll.
+        unsafe { (*self.gro.get()).note_lists(slot, form != DatagramForm::Single) };
+        form
     }
 
     /// Returns whether the ring, or the memory of packets that its CPU may have in rings, is at least half full.
@@ -416,24 +418,18 @@ impl Lane {
     ) -> bool {
         let tag = packet.tag();
         let slot = tag.slot();
-        // SAFETY: By the contract we are in the poll.
-        let joins_nothing = unsafe { (*self.gro.get()).goes_past(slot) };
-        if joins_nothing && watch == Watch::Filtered && self.is_tapped() {
-            // No batch of the flow asks for a form.
-            // SAFETY: By the contract softirqs are disabled.
-            self.note_tapped(unsafe { packet.is_tapped() });
-        }
+        // SAFETY: By the contract we are in the poll; nothing in here calls the stack.
+        let (form, joins_nothing) = unsafe {
+            let form = (*self.batches.get())
+                .datagram_form(slot, || self.form_of_batch(&packet, joins, watch));
+            (form, (*self.gro.get()).goes_past(slot))
+        };
         // The answer is the same for all packets of an inner flow. So all of them go the same way, and none overtakes another.
         let goes_past = joins_nothing && packet.verify();
         if goes_past {
             packet.pull_overlay_headers();
             worker.receive_past_gro(packet);
         } else {
-            // SAFETY: As above; nothing in here calls the stack.
-            let form = unsafe {
-                (*self.batches.get())
-                    .datagram_form(slot, || self.form_of_batch(&packet, joins, watch))
-            };
             let joined = worker.receive(packet, form);
             // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
             unsafe { (*self.joiner.get()).note_received(tag) };
@@ -518,12 +514,6 @@ impl Lane {
         worker.set_sums(waiting_items <= BUSY_ITEMS);
         let joins = runtime::joins();
         let watch = self.watch();
-        if watch != Watch::Filtered {
-            self.note_tapped(false);
-        }
-        let has_lists = joins && watch != Watch::All && !self.is_tapped();
-        // SAFETY: By the contract we are in the poll.
-        unsafe { (*self.gro.get()).note_lists(has_lists) };
         while work < budget {
             // SAFETY: By the contract we are in the poll, which alone pops. Nothing in here calls the stack, which might come
             // back to this cell: neither `pop` nor a driver that builds a packet does.

@@ -12,6 +12,7 @@
 
 struct mflow_worker;
 struct net_device;
+struct sock_filter;
 
 enum {
 	MFLOW_HZ		= HZ,
@@ -152,7 +153,7 @@ void mflow_device_name(const struct net_device *dev, char *name);
 int mflow_device_set_port(struct net_device *dev, void *port);
 void mflow_device_walk_napis(struct net_device *dev, void *found);
 unsigned int mflow_device_watch(const struct net_device *dev);
-bool mflow_packet_is_tapped(struct sk_buff *skb);
+bool mflow_packet_is_tapped(const struct sk_buff *skb);
 void *mflow_napi_source(struct napi_struct *napi);
 void mflow_napi_set_source(struct napi_struct *napi, void *source);
 unsigned int mflow_napi_id(const struct napi_struct *napi);
@@ -220,6 +221,9 @@ void mflow_shim_exit(void);
 /* The functions that the Rust half gives to the C half. */
 int mflow_lane_poll(void *lane, int budget);
 int mflow_lane_build(void *lane, int budget);
+bool mflow_filter_may_take(const struct sock_filter *steps, unsigned int nr_steps,
+			   const void *frame, unsigned int bytes,
+			   unsigned int shown_from);
 void mflow_slot_takes_lists(unsigned int slot, bool takes);
 void mflow_slot_takes_aggregates(unsigned int slot, bool takes);
 void mflow_deadline_expired(unsigned int slot);

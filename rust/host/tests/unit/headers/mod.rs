@@ -5,6 +5,8 @@
 #[cfg(not(miri))]
 mod checksums;
 #[cfg(not(miri))]
+mod classic_filter;
+#[cfg(not(miri))]
 pub(crate) mod flow_key;
 #[cfg(not(miri))]
 mod overlay;
