@@ -133,6 +133,9 @@ unsigned int mflow_device_watch(const struct net_device *dev)
 	return watch;
 }
 
+/* The Rust half reads a program's steps. */
+static_assert(sizeof(struct sock_filter) == 8 && offsetof(struct sock_filter, k) == 4);
+
 /* Returns whether a tap may take a datagram of a flow, of which this is one, from Ethernet's header on. */
 static bool mflow_tap_takes(const struct packet_type *tap, const u8 *frame, unsigned int bytes)
 {
@@ -165,7 +168,7 @@ static bool mflow_taps_take(const struct list_head *taps, const struct sk_buff *
  * Returns whether a packet socket may take datagrams of a flow, of which this is one that the device is about to
  * receive. Softirqs disabled.
  */
-bool mflow_packet_is_tapped(const struct sk_buff *skb)
+bool mflow_flow_is_tapped(const struct sk_buff *skb)
 {
 	/* The headers in which a filter may look for a flow. */
 	u8 frame[ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct udphdr)];

@@ -479,6 +479,8 @@ unsafe extern "C" fn mflow_packet_verify(skb: *mut kernel::bindings::sk_buff) {
 }
 
 #[cfg(not(mflow_stock))]
+super::ffi::check_export!(mflow_filter_may_take);
+#[cfg(not(mflow_stock))]
 super::ffi::check_export!(mflow_slot_takes_lists);
 #[cfg(not(mflow_stock))]
 super::ffi::check_export!(mflow_slot_takes_aggregates);

@@ -160,8 +160,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             return Dispatched::Ordinary(packet);
         };
         self.host.note_active(true);
-        // Drops a fault that was noted for the slot's last flow.
+        // Drops what was noted for the slot's last flow.
         self.host.slots().slot(slot).take_path_fault();
+        self.host.slots().slot(slot).note_watched_device(0);
         let probe = self.host.slots().next_probe();
         let probing = Probing {
             // CAST: a slot index is below 64.

@@ -16,7 +16,7 @@ pub struct CarriedBatches {
 
 #[derive(Clone, Copy, Default)]
 struct CarriedBatch {
-    // False before the first packet that GRO gets; `form` means nothing then.
+    // False before the first packet; `form` means nothing then.
     has_begun: bool,
     form: DatagramForm,
     requests: u8,

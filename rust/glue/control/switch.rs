@@ -58,13 +58,12 @@ impl Configuration {
                 }
             }
             let watch = device.dev().watch();
-            let mut is_watched = watch == Watch::All;
-            if watch == Watch::Filtered {
-                let slots = pool::slots()
-                    .taken()
-                    .fold(0, |slots, slot| slots | 1 << slot);
-                device.for_each_source(|source| is_watched |= source.watched_slots() & slots != 0);
-            }
+            let index = device.dev().index();
+            let has_watched_flow = || {
+                let mut flows = pool::slots().taken();
+                flows.any(|slot| pool::slots().slot(slot).watched_device() == index)
+            };
+            let is_watched = watch == Watch::All || watch == Watch::Filtered && has_watched_flow();
             if joins && is_watched {
                 device
                     .dev()

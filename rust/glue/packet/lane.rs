@@ -39,7 +39,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::num::NonZeroU32;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
@@ -106,8 +106,6 @@ pub struct Lane {
     carries: Carries,
     // None if it carries packets of several devices, or of none.
     device: Option<LaneDevice>,
-    // Those whose last batch had no lists because something watches its datagrams.
-    watched_slots: AtomicU64,
     // True if the CPU of this stage is gone, and another CPU may poll it.
     is_displaced: AtomicBool,
     // A mark in the ring, for a thread that waits until it has been passed.
@@ -252,41 +250,31 @@ impl Lane {
             .map_or(Watch::Nothing, |device| unsafe { device.watch() })
     }
 
-    /// Returns the slots whose last batch had no lists because something watches its datagrams, a bit for each.
-    pub(crate) fn watched_slots(&self) -> u64 {
-        // ORDERING: Relaxed: for a file that somebody reads.
-        self.watched_slots.load(Ordering::Relaxed)
-    }
-
     /// Returns the form that the datagrams of a batch have which begins with `packet`.
     ///
     /// # Safety: in the poll.
     unsafe fn form_of_batch(&self, packet: &SkBuff, joins: bool, watch: Watch) -> DatagramForm {
         let slot = packet.tag().slot();
+        let knowledge = pool::slots().slot(slot);
         let wanted = match () {
             () if !joins => DatagramForm::Single,
             // Our device and our hook say which datagrams suit.
             () if !way::JOINS => DatagramForm::List,
-            () => pool::slots().slot(slot).datagram_form(),
+            () => knowledge.datagram_form(),
         };
         let is_watched = wanted != DatagramForm::Single
             && match watch {
                 Watch::Nothing => false,
                 // SAFETY: By the contract softirqs are disabled.
-                Watch::Filtered => unsafe { packet.is_tapped() },
+                Watch::Filtered => unsafe { packet.may_be_tapped() },
                 Watch::All => true,
             };
-        // ORDERING: Relaxed, both: written in the poll only.
-        let watched_slots = self.watched_slots.load(Ordering::Relaxed);
-        if (watched_slots >> slot & 1 == 1) != is_watched {
-            self.watched_slots
-                .store(watched_slots ^ 1 << slot, Ordering::Relaxed);
-        }
-        let form = if is_watched {
-            DatagramForm::Single
-        } else {
-            wanted
+        let (form, device) = match self.device {
+            // SAFETY: By the contract of `start` the device is there as long as the lane is not stopped.
+            Some(device) if is_watched => (DatagramForm::Single, unsafe { device.index() }),
+            _ => (wanted, 0),
         };
+        knowledge.note_watched_device(device);
         // SAFETY: By the contract we are in the poll.
         unsafe { (*self.gro.get()).note_lists(slot, form != DatagramForm::Single) };
         form

@@ -574,12 +574,6 @@ impl Source {
         Iterator::chain(self.lanes(), self.own_lane.as_deref())
     }
 
-    /// Returns the slots whose datagrams have no lists because something watches them, a bit for each. Some may be free by now.
-    pub(crate) fn watched_slots(&self) -> u64 {
-        self.all_lanes()
-            .fold(0, |slots, lane| slots | lane.watched_slots())
-    }
-
     /// Returns the CPUs of these lanes (bit mask, as in [`FlowNow`](crate::algo::report::flow_report::FlowNow)).
     pub(crate) fn cpus_of(&self, lanes: u16) -> CpuSet {
         let mut cpus = CpuSet::EMPTY;

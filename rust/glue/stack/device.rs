@@ -154,6 +154,14 @@ impl Drop for Device {
 pub(crate) struct LaneDevice(NonNull<ffi::net_device>);
 
 impl LaneDevice {
+    /// Returns the device's number in its namespace. Any context.
+    ///
+    /// # Safety: the device is there.
+    pub(crate) unsafe fn index(self) -> u32 {
+        // SAFETY: By the contract.
+        unsafe { ffi::mflow_device_index(self.0.as_ptr()) }
+    }
+
     /// Returns what is watched of the packets that the device receives. Any context.
     ///
     /// # Safety: the device is there.

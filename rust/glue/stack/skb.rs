@@ -243,13 +243,13 @@ impl SkBuff {
             .is_some_and(|notes| unsafe { (notes.suits_lists)(self.skb, socket.0, slot as u32) })
     }
 
-    /// Returns whether a packet socket takes it when it is received.
+    /// Returns whether a packet socket may take datagrams of its flow when they are received.
     ///
     /// # Safety: softirqs are disabled.
     #[cold]
-    pub(crate) unsafe fn is_tapped(&self) -> bool {
+    pub(crate) unsafe fn may_be_tapped(&self) -> bool {
         // SAFETY: By the invariant the packet is valid and ours; the rest is the contract.
-        unsafe { way::is_tapped(self.skb) }
+        unsafe { way::may_be_tapped(self.skb) }
     }
 
     /// Pulls an overlay packet's headers out of its pages, all at once.

@@ -14,8 +14,8 @@ use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::bindings::{
-    bpf_xdp_mode_XDP_MODE_DRV, mflow_device_watch, mflow_list_at_begin, mflow_list_at_end,
-    mflow_list_at_socket, mflow_look_at_gro_lists, mflow_packet_is_tapped, mflow_probe_note,
+    bpf_xdp_mode_XDP_MODE_DRV, mflow_device_watch, mflow_flow_is_tapped, mflow_list_at_begin,
+    mflow_list_at_end, mflow_list_at_socket, mflow_look_at_gro_lists, mflow_probe_note,
     mflow_probe_suits_lists, mflow_set_enabled, skb_shared_info, MFLOW_WATCH_FILTERED,
     MFLOW_WATCH_NOTHING,
 };
@@ -99,12 +99,12 @@ pub(super) unsafe fn watch(dev: *const net_device) -> Watch {
     }
 }
 
-/// Returns whether a packet socket takes a packet, which is about to be received.
+/// Returns whether a packet socket may take datagrams of the flow of a packet that is about to be received.
 ///
 /// # Safety: softirqs are disabled, and the packet is the caller's.
-pub(super) unsafe fn is_tapped(skb: NonNull<sk_buff>) -> bool {
+pub(super) unsafe fn may_be_tapped(skb: NonNull<sk_buff>) -> bool {
     // SAFETY: By the contract.
-    unsafe { mflow_packet_is_tapped(skb.as_ptr()) }
+    unsafe { mflow_flow_is_tapped(skb.as_ptr()) }
 }
 
 /// The calls that tell whether probes have come through as they were.

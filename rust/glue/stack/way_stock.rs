@@ -96,7 +96,7 @@ pub(super) unsafe fn watch(_dev: *const net_device) -> Watch {
 }
 
 /// Returns false: nothing is watched.
-pub(super) unsafe fn is_tapped(_skb: NonNull<sk_buff>) -> bool {
+pub(super) unsafe fn may_be_tapped(_skb: NonNull<sk_buff>) -> bool {
     false
 }
 

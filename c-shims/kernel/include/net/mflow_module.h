@@ -153,7 +153,7 @@ void mflow_device_name(const struct net_device *dev, char *name);
 int mflow_device_set_port(struct net_device *dev, void *port);
 void mflow_device_walk_napis(struct net_device *dev, void *found);
 unsigned int mflow_device_watch(const struct net_device *dev);
-bool mflow_packet_is_tapped(const struct sk_buff *skb);
+bool mflow_flow_is_tapped(const struct sk_buff *skb);
 void *mflow_napi_source(struct napi_struct *napi);
 void mflow_napi_set_source(struct napi_struct *napi, void *source);
 unsigned int mflow_napi_id(const struct napi_struct *napi);

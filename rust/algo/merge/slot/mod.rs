@@ -138,6 +138,8 @@ pub struct Slot<P: Packet> {
     takes_aggregates: AtomicU32,
     // A value of `Joining`.
     joining: AtomicU32,
+    // The device at which something watches the flow's datagrams, so that its last batch had no lists; 0: none does.
+    watched_device: AtomicU32,
     late: ParkedChains<P>,
     // The packets that were left when the budget was used up, and whether these are late. Used under the token.
     rest: ParkedChains<P>,
@@ -180,6 +182,7 @@ impl<P: Packet> Slot<P> {
             takes_lists: AtomicBool::new(false),
             takes_aggregates: AtomicU32::new(UNTOLD),
             joining: AtomicU32::new(Joining::Untried as u32),
+            watched_device: AtomicU32::new(0),
             late: ParkedChains::new(),
             rest: ParkedChains::new(),
             rest_is_late: AtomicBool::new(false),
@@ -312,6 +315,21 @@ impl<P: Packet> Slot<P> {
         } else {
             DatagramForm::List
         }
+    }
+
+    /// Notes the number of the device at which something watches datagrams of the batch that begins, or 0.
+    #[inline]
+    pub fn note_watched_device(&self, device: u32) {
+        // ORDERING: Relaxed, both: for a file that somebody reads, and the last one counts.
+        if self.watched_device.load(Ordering::Relaxed) != device {
+            self.watched_device.store(device, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of the device at which something watches the flow's datagrams, or 0.
+    pub fn watched_device(&self) -> u32 {
+        // ORDERING: Relaxed: a recent value will do.
+        self.watched_device.load(Ordering::Relaxed)
     }
 
     /// Notes whether a lane has joined frames of a batch, instead of building packets of all.

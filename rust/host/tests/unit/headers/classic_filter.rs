@@ -17,6 +17,16 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER: u16 = 0x25;
 const JUMP_SET: u16 = 0x45;
 const RETURN: u16 = 0x06;
+const RETURN_A: u16 = 0x16;
+const LD_NUMBER: u16 = 0x00;
+const LD_CELL: u16 = 0x60;
+const STORE: u16 = 0x02;
+const AND: u16 = 0x54;
+const SHIFT_LEFT: u16 = 0x64;
+const ADD_X: u16 = 0x0c;
+const EQUALS_X: u16 = 0x1d;
+const A_TO_X: u16 = 0x07;
+const X_TO_A: u16 = 0x87;
 
 fn step(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Step {
     Step {
@@ -146,7 +156,7 @@ fn a_filter_that_reads_what_differs_may_take_some() {
 
 /// Runs a program of these tests' kinds of steps as the kernel does; a load beyond the frame ends it.
 fn takes(steps: &[Step], frame: &[u8]) -> bool {
-    let (mut a, mut x, mut at) = (0, 0, 0);
+    let (mut a, mut x, mut at, mut cell) = (0_u32, 0_u32, 0, 0);
     let load = |at: usize, bytes: usize| {
         let field = frame.get(at..at + bytes)?;
         Some(
@@ -180,6 +190,21 @@ fn takes(steps: &[Step], frame: &[u8]) -> bool {
                 }
                 continue;
             }
+            LD_NUMBER | LD_CELL | STORE | AND | SHIFT_LEFT | ADD_X | A_TO_X | X_TO_A => {
+                match step.code {
+                    LD_NUMBER => a = step.k,
+                    LD_CELL => a = cell,
+                    STORE => cell = a,
+                    AND => a &= step.k,
+                    SHIFT_LEFT => a <<= step.k % 32,
+                    ADD_X => a = a.wrapping_add(x),
+                    A_TO_X => x = a,
+                    _ => a = x,
+                }
+                continue;
+            }
+            RETURN_A => return a != 0,
+            EQUALS_X => a == x,
             JUMP_EQUAL => a == step.k,
             JUMP_GREATER => a > step.k,
             JUMP_SET => a & step.k != 0,
@@ -202,7 +227,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(LD_HALF_BEHIND_X),
         Just(LDX_HEADER_LENGTH)
     ];
-    let jumps = prop_oneof![Just(JUMP_EQUAL), Just(JUMP_GREATER), Just(JUMP_SET)];
+    let jumps = prop_oneof![
+        Just(JUMP_EQUAL),
+        Just(JUMP_GREATER),
+        Just(JUMP_SET),
+        Just(EQUALS_X)
+    ];
+    let work = prop_oneof![
+        Just(LD_NUMBER),
+        Just(AND),
+        Just(ADD_X),
+        Just(A_TO_X),
+        Just(X_TO_A),
+        Just(RETURN_A)
+    ];
+    let work = (work, 0..64_u32).prop_map(|(code, k)| step(code, 0, 0, k));
+    // One cell, and shifts by less than a word.
+    let small = prop_oneof![Just(LD_CELL), Just(STORE), Just(SHIFT_LEFT)];
+    let small = small.prop_map(|code| step(code, 0, 0, 2));
     let values = prop_oneof![
         Just(0x0800_u32),
         Just(0x86dd),
@@ -214,7 +256,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let load = (loads, 0..64_u32).prop_map(|(code, k)| step(code, 0, 0, k));
     let jump =
         (jumps, values, 0..3_u8, 0..3_u8).prop_map(|(code, k, yes, no)| step(code, yes, no, k));
-    let body = proptest::collection::vec(prop_oneof![load, jump], 1..8);
+    let body = proptest::collection::vec(
+        prop_oneof![4 => load, 4 => jump, 2 => work, 1 => small],
+        1..10,
+    );
     (body, any::<bool>()).prop_map(|(mut steps, takes)| {
         // Jumps beyond the body meet one of these.
         for verdict in [takes, !takes, takes] {

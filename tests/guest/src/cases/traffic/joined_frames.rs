@@ -100,8 +100,9 @@ fn flows(rig: &Rig) -> Result<Outcome> {
     };
     let outcome = rig.strict(&plan, &knobs, |_| Ok(()))?;
     let (all, joined) = lane_pkts(&outcome)?;
+    // On the checking kernel streams take turns segment by segment.
     ensure!(
-        joined > if rig.scale.brief { 0 } else { all / 4 } || !mflow::is_patched()?,
+        rig.scale.brief || joined > all / 4 || !mflow::is_patched()?,
         "{joined} of {all} packets were joined"
     );
     Ok(outcome)
@@ -127,9 +128,9 @@ fn stream(rig: &Rig) -> Result<Outcome> {
     for reason in ALONE {
         answered += outcome.counter(&format!("alone_{reason}_pkts"))?;
     }
-    // The rest was under way.
+    // The rest was under way, or came while `stats` was read.
     ensure!(
-        answered <= requests && answered + 256 >= requests,
+        answered.abs_diff(requests) <= 256,
         "of {requests} requests, {answered} joined or came alone for a reason"
     );
     ensure!(

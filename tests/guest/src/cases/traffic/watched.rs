@@ -175,6 +175,9 @@ fn filtered(rig: &Rig) -> Result<Outcome> {
             );
             drop(socket);
             until_joined(live, numbers).with_context(|| format!("after {field:?}"))?;
+            live.wait_for("`builders` says nothing any more", LIMIT, || {
+                Ok(!is_watched()?)
+            })?;
         }
         Ok(())
     })
