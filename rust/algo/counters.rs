@@ -4,7 +4,7 @@
 //!
 //! The comment of each says what it counts, and then what it means if it grows. The operator's manual has both (`cargo xtask docs`).
 
-use super::join::NR_ALONE;
+use super::join::{Alone, NR_ALONE};
 use super::sync::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -186,15 +186,16 @@ counters! {
 pub const NR_COUNTERS: usize = Counter::ALL.len();
 
 impl Counter {
-    /// The counters of packets that came alone, in the order of [`Alone`](super::join::Alone).
-    pub const OF_ALONE: [Self; NR_ALONE] = [
-        Self::AloneOffPkts,
-        Self::AloneFirstPkts,
-        Self::AloneDriverPkts,
-        Self::AloneFullPkts,
-        Self::AloneHeadersPkts,
-        Self::AloneChecksumPkts,
-    ];
+    /// The counters of packets that came alone, in the order of the reasons.
+    pub const OF_ALONE: [Self; NR_ALONE] = {
+        let mut counters = [Self::AloneOffPkts; NR_ALONE];
+        counters[Alone::First as usize] = Self::AloneFirstPkts;
+        counters[Alone::Driver as usize] = Self::AloneDriverPkts;
+        counters[Alone::Full as usize] = Self::AloneFullPkts;
+        counters[Alone::Headers as usize] = Self::AloneHeadersPkts;
+        counters[Alone::Checksum as usize] = Self::AloneChecksumPkts;
+        counters
+    };
 
     /// Returns whether lanes count it, and nobody else.
     pub fn is_of_lanes(self) -> bool {

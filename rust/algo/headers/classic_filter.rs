@@ -26,6 +26,7 @@ pub struct Step {
 
 const _: () = assert!(size_of::<Step>() == 8);
 
+/// The cells of a program's memory: BPF_MEMWORDS.
 const CELLS: usize = 16;
 
 // Classes of operations, and their parts: linux/bpf_common.h.

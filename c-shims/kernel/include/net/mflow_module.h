@@ -23,7 +23,7 @@ enum {
 	MFLOW_NO_NODE		= NUMA_NO_NODE,
 };
 
-/* The packets of a device that are watched before lists of datagrams could be taken apart. */
+/* The packets of a device that something watches which would see a list of datagrams as one packet. */
 #define MFLOW_WATCH_NOTHING	0U
 #define MFLOW_WATCH_FILTERED	1U	/* Those that the filters of packet sockets let through. */
 #define MFLOW_WATCH_ALL		2U
