@@ -173,7 +173,7 @@ fn set_max_size(bytes: u32) -> Result<()> {
     ))
 }
 
-fn joined_frames() -> Result<u64> {
+pub(super) fn joined_frames() -> Result<u64> {
     Stats::read()?.get("joined_pkts")
 }
 
@@ -192,7 +192,7 @@ fn until_long(live: &impl Live) -> Result<u64> {
 }
 
 /// Waits until a count has grown by this much. Returns how many frames the NIC has received meanwhile.
-fn until_grown(
+pub(super) fn until_grown(
     live: &impl Live,
     what: &str,
     enough: u64,
