@@ -14,7 +14,7 @@ use crate::algo::headers::overlay::IPV6_HEADER_SIZE;
 pub(super) struct Sums {
     has_tunnel: bool,
     tunnel: TunnelSum,
-    transport_at: usize,
+    transport_at: u8,
     /// The pseudo header of the inner transport header.
     pseudo: u32,
 }
@@ -22,7 +22,7 @@ pub(super) struct Sums {
 /// The sum of a tunnel's datagram.
 #[derive(Clone, Copy, Debug, Default)]
 struct TunnelSum {
-    at: usize,
+    at: u8,
     has_checksum: bool,
     pseudo: u32,
     /// The bytes from the datagram's header to the inner transport header, without the datagram's checksum. A header of IPv4 among them sums
@@ -48,7 +48,7 @@ impl Sums {
                 let in_front = word_sum(headers.get(at..checksum_at)?);
                 let behind = word_sum(headers.get(checksum_at + 2..transport_at)?);
                 TunnelSum {
-                    at,
+                    at: at.try_into().ok()?,
                     has_checksum,
                     pseudo: pseudo_sum(
                         addresses(headers, outer_at)?,
@@ -63,7 +63,7 @@ impl Sums {
         Some(Self {
             has_tunnel,
             tunnel,
-            transport_at,
+            transport_at: transport_at.try_into().ok()?,
             pseudo: pseudo_sum(addresses(headers, network_at)?, protocol, bytes),
         })
     }
@@ -76,32 +76,34 @@ impl Sums {
         good: u32,
         sum: impl FnOnce(&[u8]) -> u32,
     ) -> Option<bool> {
-        let tunnel = &self.tunnel;
+        let (tunnel, transport_at) = (&self.tunnel, usize::from(self.transport_at));
         if !self.has_tunnel {
             let is_good =
-                good >= 1 || is_all_ones(sum(frame.get(self.transport_at..)?), self.pseudo);
+                good >= 1 || is_all_ones(sum(frame.get(transport_at..)?).into(), self.pseudo);
             return Some(is_good);
         }
         if good >= 2 {
             return Some(true);
         }
         if good == 1 || !tunnel.has_checksum {
-            let sum = sum(frame.get(self.transport_at..)?);
-            return Some(is_all_ones(sum, self.pseudo));
+            let sum = sum(frame.get(transport_at..)?);
+            return Some(is_all_ones(sum.into(), self.pseudo));
         }
-        let sum = sum(frame.get(tunnel.at..)?);
-        let checksum = u16::from_ne_bytes(*field(frame, tunnel.at + UDP_CHECKSUM_AT)?);
+        let at = usize::from(tunnel.at);
+        let sum = sum(frame.get(at..)?);
+        let checksum = u16::from_ne_bytes(*field(frame, at + UDP_CHECKSUM_AT)?);
         // In ones' complement, the complement is the negative.
         let headers = tunnel.headers + u32::from(checksum);
         let inner = u64::from(sum) + u64::from(!headers);
-        Some(is_all_ones(sum, tunnel.pseudo) && is_all_ones(fold(inner).into(), self.pseudo))
+        Some(is_all_ones(sum.into(), tunnel.pseudo) && is_all_ones(inner, self.pseudo))
     }
 }
 
-/// Returns whether a sum and that of a pseudo header make a good checksum.
+/// Returns whether a sum of words and that of a pseudo header make a good checksum: all ones, when folded.
 #[inline]
-fn is_all_ones(sum: u32, pseudo: u32) -> bool {
-    fold(u64::from(sum) + u64::from(pseudo)) == 0xffff
+fn is_all_ones(sum: u64, pseudo: u32) -> bool {
+    // A pseudo header has a protocol, so the sum is not 0. The remainder costs less than to fold.
+    (sum + u64::from(pseudo)) % 0xffff == 0
 }
 
 /// Returns the addresses in the network header at a place.
