@@ -166,6 +166,31 @@ static inline void mflow_hrtimer_setup(struct hrtimer *timer,
 	(&(napi)->gro_hash[(of_hash) & (GRO_HASH_BUCKETS - 1)])
 #endif
 
+/* 6.3: GRO of IPv4 has a size of its own. A device of ours has GRO make no packets beyond 64 KB. */
+static inline void mflow_netdev_follow_gro_sizes(struct net_device *own, const struct net_device *dev)
+{
+	unsigned int bytes = min(READ_ONCE(dev->gro_max_size), GRO_LEGACY_MAX_SIZE);
+
+	if (unlikely(own->gro_max_size != bytes))
+		WRITE_ONCE(own->gro_max_size, bytes);
+#if MFLOW_SINCE(6, 3)
+	bytes = min(READ_ONCE(dev->gro_ipv4_max_size), GRO_LEGACY_MAX_SIZE);
+	if (unlikely(own->gro_ipv4_max_size != bytes))
+		WRITE_ONCE(own->gro_ipv4_max_size, bytes);
+#endif
+}
+
+/* Returns the length below which GRO keeps a packet of such a device, from the network header on. */
+static inline unsigned int mflow_netdev_gro_size(const struct net_device *own,
+						 const struct sk_buff *skb)
+{
+#if MFLOW_SINCE(6, 3)
+	return netif_get_gro_max_size(own, skb);
+#else
+	return READ_ONCE(own->gro_max_size);
+#endif
+}
+
 /* 6.15: of some drivers a lock of the device's guards its features, inside rtnl. */
 #if MFLOW_SINCE(6, 15)
 #include <net/netdev_lock.h>

@@ -45,6 +45,14 @@ static bool mflow_given(const struct sk_buff *skb)
 	return carried->datagrams & BIT_ULL(slot);
 }
 
+/* Notes a frame that has joined a packet of its batch. */
+void mflow_way_note_joined(void)
+{
+	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
+
+	WRITE_ONCE(carried->given, carried->given + 1);
+}
+
 /*
  * Gives a datagram to GRO. One that GRO cannot put into a list (its checksum was seen to by others than that of the one
  * before, it is empty, or padded) is let through, and would overtake the list that GRO holds of its flow.

@@ -10,6 +10,7 @@
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
 #include <linux/ip.h>
+#include <linux/mm.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
@@ -19,6 +20,37 @@
 
 #include "../module/mflow_versions.h"
 #include "mflow_stock.h"
+
+/* 6.4: packets give pages back to their pool. Before, a page leaves the pool with its packet. 6.14: the kind of memory has a name. */
+#if MFLOW_SINCE(6, 14)
+static inline bool mflow_frame_recycles(const struct xdp_frame *frame)
+{
+	return frame->mem_type == MEM_TYPE_PAGE_POOL;
+}
+
+static inline void mflow_frame_release(struct xdp_frame *frame)
+{
+}
+#elif MFLOW_SINCE(6, 4)
+static inline bool mflow_frame_recycles(const struct xdp_frame *frame)
+{
+	return frame->mem.type == MEM_TYPE_PAGE_POOL;
+}
+
+static inline void mflow_frame_release(struct xdp_frame *frame)
+{
+}
+#else
+static inline bool mflow_frame_recycles(const struct xdp_frame *frame)
+{
+	return false;
+}
+
+static inline void mflow_frame_release(struct xdp_frame *frame)
+{
+	xdp_release_frame(frame);
+}
+#endif
 
 /**
  * struct mflow_frames - the NIC to which a device of ours belongs, and its port
@@ -78,9 +110,40 @@ static void mflow_request_give_up(struct mflow_request *request)
 	xdp_return_frame(frame->frame);
 }
 
+/* Returns false for a frame that is no piece of one page, or brings a program's metadata, which GRO compares. */
+static bool mflow_request_describe(const struct mflow_request *request, struct mflow_frag *frag)
+{
+	const struct mflow_frame *place = (void *)request->driver;
+	struct xdp_frame *frame = place->frame;
+	struct page *page = virt_to_head_page(frame->data);
+
+	if (unlikely(frame->len < ETH_HLEN || frame->metasize || xdp_frame_has_frags(frame) ||
+		     page_is_pfmemalloc(page)))
+		return false;
+	frag->dev = place->nic;
+	frag->data = frame->data;
+	frag->page = page;
+	frag->bytes = frame->len;
+	frag->memory_bytes = frame->frame_sz;
+	frag->recycles = mflow_frame_recycles(frame);
+	frag->copies = false;
+	frag->sums = MFLOW_SUMS_VERIFIED;
+	frag->sum = 0;
+	return true;
+}
+
+static void mflow_request_joined(const struct mflow_request *request, const struct mflow_frag *frag)
+{
+	const struct mflow_frame *place = (void *)request->driver;
+
+	mflow_frame_release(place->frame);
+}
+
 static const struct mflow_request_ops mflow_frame_ops = {
 	.build = mflow_request_build,
 	.drop = mflow_request_give_up,
+	.frag = mflow_request_describe,
+	.joined = mflow_request_joined,
 };
 
 /**

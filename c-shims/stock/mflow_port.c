@@ -28,6 +28,7 @@
 
 #include "../module/mflow_shim.h"
 #include "../module/mflow_versions.h"
+#include "../module/mflow_worker.h"
 #include "mflow_port.h"
 #include "mflow_stock.h"
 
@@ -61,6 +62,37 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 	/* Taps that look at all devices have seen it, and do not know ours. */
 	skb->tc_skip_classify = 1;
 	return port;
+}
+
+static void mflow_lane_dev_follow(struct net_device *lane_dev, const struct net_device *dev)
+{
+	netdev_features_t gro = READ_ONCE(dev->wanted_features) & NETIF_F_GRO;
+
+	if (unlikely((lane_dev->features & NETIF_F_GRO) != gro))
+		lane_dev->features ^= NETIF_F_GRO;
+	mflow_netdev_follow_gro_sizes(lane_dev, dev);
+}
+
+/*
+ * Lets lanes have GRO if the operator wants it at the device, and make packets as long as it may. Lanes may do so at the same time, and one
+ * of them may see the other's change in its next poll only. In a lane's poll.
+ */
+void mflow_device_lend_gro(const struct net_device *dev)
+{
+	const struct mflow_stock_port *port = mflow_port_find(dev);
+
+	if (!port)
+		return;
+	mflow_lane_dev_follow(port->gro_dev, dev);
+	mflow_lane_dev_follow(port->list_dev, dev);
+}
+
+/* Returns whether GRO holds the packet at a device of ours that belongs to this one. In a lane's poll. */
+bool mflow_way_is_of(const struct sk_buff *held, const struct net_device *dev)
+{
+	const struct mflow_stock_port *port = mflow_port_find(dev);
+
+	return port && (held->dev == port->gro_dev || held->dev == port->list_dev);
 }
 
 static int mflow_port_is_lower(struct net_device *lower, struct netdev_nested_priv *priv)

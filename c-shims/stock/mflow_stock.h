@@ -64,6 +64,7 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
 int mflow_ports_hook(void);
 void mflow_ports_gro_off(void);
 void mflow_ports_unhook(void);
+void mflow_device_lend_gro(const struct net_device *dev);
 bool mflow_port_is_early(const struct net_device *dev);
 bool mflow_port_is_at_or_below(struct net_device *dev);
 bool mflow_napi_is_there(unsigned int napi_id);

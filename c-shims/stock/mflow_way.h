@@ -5,7 +5,11 @@
 #ifndef _MFLOW_WAY_H
 #define _MFLOW_WAY_H
 
+#include <linux/skbuff.h>
 #include <linux/types.h>
+#include <net/gro.h>
+
+#include "../module/mflow_versions.h"
 
 #define MFLOW_NO_CPU	(~0u)
 
@@ -50,5 +54,27 @@ static inline bool mflow_way_polls_again(const struct mflow_way *way)
 
 /* The field of a list's first member that has a sum of the head. */
 #define MFLOW_LIST_SUM(skb)	((skb)->secmark)
+
+/* The packet's field that has its tag. */
+#define MFLOW_WAY_TAG(skb)	((skb)->secmark)
+
+/* Returns the length below which GRO keeps a packet, from the network header on. Of lists GRO does not ask the device. */
+static inline unsigned int mflow_way_held_limit(const struct sk_buff *skb)
+{
+	if (NAPI_GRO_CB(skb)->is_flist)
+		return GRO_LEGACY_MAX_SIZE;
+	return mflow_netdev_gro_size(skb->dev, skb);
+}
+
+bool mflow_way_is_of(const struct sk_buff *held, const struct net_device *dev);
+
+/* Shows a packet to GRO where it holds the one before. */
+static inline void mflow_way_show_to_gro(const struct sk_buff *held, struct sk_buff *skb)
+{
+	skb->dev = held->dev;
+	skb->tc_skip_classify = 1;
+}
+
+void mflow_way_note_joined(void);
 
 #endif /* _MFLOW_WAY_H */

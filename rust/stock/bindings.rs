@@ -35,6 +35,9 @@ pub const MFLOW_FORM_LIST: c_uint = 1;
 pub const MFLOW_FORM_AGGREGATE: c_uint = 2;
 pub const MFLOW_SUMS_VERIFIED: c_uint = 0;
 pub const MFLOW_SUMS_COMPLETE: c_uint = 1;
+pub const MFLOW_ID_RULE_PACKET: c_uint = 0;
+pub const MFLOW_ID_RULE_INNERMOST: c_uint = 1;
+pub const MFLOW_ID_RULE_EACH: c_uint = 2;
 pub const MFLOW_BUILDER_UNASKED: c_uint = 0;
 pub const MFLOW_BUILDER_LANE: c_uint = 1;
 pub const MFLOW_BUILDER_XDP: c_uint = 2;
@@ -132,7 +135,8 @@ pub struct mflow_held {
     pub room_fragments: u16,
     pub summed: bool,
     pub list: bool,
-    pub fixed_id: bool,
+    pub id_rule: u8,
+    pub fixed_ids: u8,
 }
 
 #[repr(C)]
@@ -231,6 +235,7 @@ extern "C" {
         memory_bytes: c_uint,
         pkts: *mut c_uint,
     ) -> *mut mflow_request;
+    pub fn mflow_device_lend_gro(dev: *const net_device);
     pub fn mflow_device_redirect(dev: *mut net_device) -> c_int;
     pub fn mflow_xdp_wait();
     pub fn mflow_device_dispatch_early(dev: *mut net_device);
@@ -287,7 +292,7 @@ extern "C" {
         network_at: c_uint,
         transport_at: c_uint,
         payload_at: c_uint,
-        fixed_id: bool,
+        fixed_ids: u8,
     ) -> c_int;
     pub fn mflow_request_frag(request: *const mflow_request, frag: *mut mflow_frag) -> bool;
     pub fn mflow_frag_sum(frag: *const mflow_frag, at: c_uint) -> u32;
@@ -296,7 +301,7 @@ extern "C" {
         request: *const mflow_request,
         frag: *const mflow_frag,
         payload_at: c_uint,
-        fixed_id: bool,
+        fixed_ids: u8,
     ) -> bool;
     pub fn mflow_worker_flush(worker: *mut mflow_worker);
     pub fn mflow_deadline_start(slot: c_uint, after_us: c_uint);

@@ -9,18 +9,18 @@
 //!
 //! The chain of calls: `glue/packet/lane.rs: join_or_build` asks `glue/stack/joiner.rs: join`. That finds the held packet in
 //! [`known_packets`], and compares the frame with its template (`template.rs: Template::join`). A frame that continues the packet is hung
-//! onto it by `c-shims/patched/mflow_join.c: mflow_held_join`, or is built, and appended by `mflow_held_append`.
+//! onto it by `c-shims/module/mflow_join.c: mflow_held_join`, or is built, and appended by `mflow_held_append`.
 //!
 //! A frame joins only if GRO would have joined the packet that is made of it, and would go on to hold the result: every other frame takes
 //! the way through GRO. The rules are those of `inet_gro_receive()`, `ipv6_gro_receive()`, `udp_gro_receive()`, `tcp_gro_receive()` and
-//! `gro_receive_network_flush()` in Linux 6.12. Where these look at a field that hardly ever changes, here it has to be the same.
+//! `gro_receive_network_flush()` in Linux 6.1, 6.12 and 7.3. Where these look at a field that hardly ever changes, here it has to be the same.
 
 mod identifiers;
 pub mod known_packets;
 mod sums;
 mod template;
 
-pub use identifiers::Identifiers;
+pub use identifiers::{IdentifierRule, Identifiers};
 pub use template::{Joined, Template};
 
 /// Bytes of headers that are compared: two headers of IPv6, those of UDP and of a tunnel with options, two of Ethernet, and TCP.
@@ -95,12 +95,14 @@ pub struct Held<'a> {
     /// True if it is a list of datagrams, each of which is a packet of its own. Otherwise it is a run of segments, or of datagrams in one
     /// packet.
     pub is_list: bool,
-    /// The rule by which the identifiers of its headers go on.
+    /// The ways in which the identifiers of its headers go on.
     pub identifiers: Identifiers,
 }
 
 /// Returns the field at a place.
 #[inline]
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
-    bytes.get(at..)?.first_chunk()
+fn field<const N: usize>(bytes: &[u8], at: impl Into<usize>) -> Option<&[u8; N]> {
+    // One comparison, if the place is known to be a small number.
+    let at = at.into();
+    bytes.get(at..at.checked_add(N)?)?.first_chunk()
 }

@@ -2,7 +2,7 @@
 
 //! The template of a held packet: the bytes that its next frame has to have, and a mask of those that differ from frame to frame.
 
-use super::identifiers::Identifiers;
+use super::identifiers::{Identifiers, Place};
 use super::sums::Sums;
 use super::{field, Alone, Held, Layout, MOST_HEADER_BYTES};
 use crate::algo::headers::checksums::{IPV4_START, UDP_CHECKSUM_AT};
@@ -17,6 +17,8 @@ use crate::algo::headers::overlay::{
 
 const WORD_BYTES: usize = 8;
 const WORDS: usize = MOST_HEADER_BYTES / WORD_BYTES;
+/// Words of the headers of a datagram in VXLAN, both over IPv4.
+const VXLAN_DATAGRAM_WORDS: usize = 12;
 
 const IPV4_LENGTH_AT: usize = 2;
 const IPV4_IDENTIFIER_AT: usize = 4;
@@ -35,8 +37,8 @@ const TCP_PLAIN_FLAGS: u8 = 0x10 | 0x40;
 /// A header of IPv4 whose identifier goes on from frame to frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ipv4 {
-    at: usize,
-    is_outer: bool,
+    at: u8,
+    place: Place,
     is_atomic: bool,
     identifier: u16,
     /// Identifier and checksum: their sum is the same in each frame, as all else in the header is.
@@ -46,8 +48,8 @@ struct Ipv4 {
 impl Ipv4 {
     /// Returns the identifier, and the sum of identifier and checksum in words as they are in memory.
     #[inline]
-    fn changing(frame: &[u8], at: usize) -> Option<(u16, u32)> {
-        let header = frame.get(at..)?.first_chunk::<IPV4_HEADER_SIZE>()?;
+    fn changing(frame: &[u8], at: u8) -> Option<(u16, u32)> {
+        let header = field::<IPV4_HEADER_SIZE>(frame, at)?;
         let identifier = [header[IPV4_IDENTIFIER_AT], header[IPV4_IDENTIFIER_AT + 1]];
         let checksum = [header[IPV4_CHECKSUM_AT], header[IPV4_CHECKSUM_AT + 1]];
         let sum =
@@ -55,7 +57,7 @@ impl Ipv4 {
         Some((u16::from_be_bytes(identifier), sum))
     }
 
-    /// Returns the rule for identifiers behind a frame; nothing if its identifier or the header's checksum is another one.
+    /// Returns how identifiers go on behind a frame; nothing if its identifier or the header's checksum is another one.
     #[inline]
     fn follow(&self, frame: &[u8], frames: u16, identifiers: Identifiers) -> Option<Identifiers> {
         let (identifier, sum) = Self::changing(frame, self.at)?;
@@ -63,10 +65,8 @@ impl Ipv4 {
         if sum.abs_diff(self.sum) % 0xffff != 0 {
             return None;
         }
-        if self.is_outer && self.is_atomic {
-            return Some(identifiers);
-        }
         identifiers.follow(
+            self.place,
             identifier.wrapping_sub(self.identifier),
             frames,
             self.is_atomic,
@@ -88,8 +88,8 @@ pub struct Template {
     used_words: usize,
     header_bytes: usize,
     frame_bytes: usize,
-    network_at: usize,
-    transport_at: usize,
+    network_at: u8,
+    transport_at: u8,
     // The outer one first, as GRO has them.
     ipv4: [Ipv4; 2],
     nr_ipv4: usize,
@@ -98,7 +98,7 @@ pub struct Template {
     is_tcp: bool,
     has_tunnel: bool,
     has_tunnel_checksum: bool,
-    tunnel_checksum_at: usize,
+    tunnel_checksum_at: u8,
     sums: Sums,
     frames: u16,
     room_frames: u16,
@@ -115,7 +115,7 @@ pub struct Template {
 pub struct Joined {
     /// The place of its payload in the frame; it goes to the frame's end.
     pub payload_at: usize,
-    /// The rule for identifiers behind it.
+    /// The ways in which identifiers go on behind it.
     pub identifiers: Identifiers,
 }
 
@@ -164,18 +164,24 @@ impl Template {
         let mut tunnel = None;
         match outer_at {
             Some(ETHERNET_SIZE) => {
-                let outer = network(headers, ETHERNET_SIZE, frame_bytes, true)?;
+                let outer = network(headers, ETHERNET_SIZE, frame_bytes, Place::Outer)?;
                 self.has_tunnel_checksum =
                     tunnel_checksum(headers, &outer, network_at, frame_bytes)?;
-                self.tunnel_checksum_at = outer.transport_at + UDP_CHECKSUM_AT;
-                self.differ(self.tunnel_checksum_at)?;
+                let checksum_at = outer.transport_at + UDP_CHECKSUM_AT;
+                self.tunnel_checksum_at = checksum_at.try_into().ok()?;
+                self.differ(checksum_at)?;
                 self.note_ipv4(&outer)?;
                 tunnel = Some((ETHERNET_SIZE, outer.transport_at));
             }
             None if network_at == ETHERNET_SIZE => {}
             _ => return None,
         }
-        let inner = network(headers, network_at, frame_bytes, false)?;
+        let place = if self.has_tunnel {
+            Place::Inner
+        } else {
+            Place::Only
+        };
+        let inner = network(headers, network_at, frame_bytes, place)?;
         if inner.transport_at != transport_at {
             return None;
         }
@@ -205,7 +211,8 @@ impl Template {
         )?;
         self.header_bytes = header_bytes;
         self.frame_bytes = frame_bytes;
-        (self.network_at, self.transport_at) = (network_at, transport_at);
+        self.network_at = network_at.try_into().ok()?;
+        self.transport_at = transport_at.try_into().ok()?;
         self.frames = held.frames;
         self.bytes = held.bytes;
         self.limit_bytes = held.limit_bytes;
@@ -229,8 +236,8 @@ impl Template {
         if let Some(header) = network.ipv4 {
             *self.ipv4.get_mut(self.nr_ipv4)? = header;
             self.nr_ipv4 += 1;
-            self.differ(header.at + IPV4_IDENTIFIER_AT)?;
-            self.differ(header.at + IPV4_CHECKSUM_AT)?;
+            self.differ(usize::from(header.at) + IPV4_IDENTIFIER_AT)?;
+            self.differ(usize::from(header.at) + IPV4_CHECKSUM_AT)?;
         }
         Some(())
     }
@@ -277,7 +284,7 @@ impl Template {
     /// Returns the place of the network header that ends at a socket, and that of the header behind it.
     #[inline]
     pub fn inner_at(&self) -> (usize, usize) {
-        (self.network_at, self.transport_at)
+        (self.network_at.into(), self.transport_at.into())
     }
 
     /// Returns where the payload of a frame that continues the held packet is, and notes the frame: the caller hangs its payload onto the
@@ -322,13 +329,14 @@ impl Template {
             return None;
         }
         let words = self.words.get(..self.used_words)?;
-        let pairs = words.iter().zip(frame.chunks_exact(WORD_BYTES));
-        let differs = pairs.fold(0, |differs, (word, bytes)| {
-            let bytes = bytes
-                .first_chunk()
-                .map_or(!word.held, |bytes| u64::from_ne_bytes(*bytes));
-            differs | (bytes ^ word.held) & word.mask
-        });
+        // Most headers have as many words as the first part, or a few more. Without a loop that part costs half as much.
+        let differs = match words.split_first_chunk::<VXLAN_DATAGRAM_WORDS>() {
+            Some((first, rest)) => {
+                let (bytes, behind) = frame.split_at_checked(VXLAN_DATAGRAM_WORDS * WORD_BYTES)?;
+                differ(first, bytes)? | differ(rest, behind)?
+            }
+            None => differ(words, frame)?,
+        };
         Some(differs == 0)
     }
 
@@ -345,11 +353,12 @@ impl Template {
         (bytes.checked_add(more_bytes)? < self.limit_bytes).then_some(bytes)
     }
 
-    /// Returns the rule for identifiers behind a frame whose sequence number and identifiers go on.
+    /// Returns how identifiers go on behind a frame whose sequence number and identifiers go on.
     #[inline]
     fn goes_on(&self, frame: &[u8]) -> Option<Identifiers> {
         if self.is_tcp {
-            let sequence = u32::from_be_bytes(*field(frame, self.transport_at + TCP_SEQUENCE_AT)?);
+            let at = usize::from(self.transport_at) + TCP_SEQUENCE_AT;
+            let sequence = u32::from_be_bytes(*field(frame, at)?);
             if sequence != self.next_sequence {
                 return None;
             }
@@ -365,7 +374,8 @@ impl Template {
     #[inline]
     fn is_summed_as_held(&self, frame: &[u8]) -> Option<bool> {
         // GRO joins no datagrams without a checksum.
-        if !self.is_tcp && *field::<2>(frame, self.transport_at + UDP_CHECKSUM_AT)? == [0; 2] {
+        let checksum_at = usize::from(self.transport_at) + UDP_CHECKSUM_AT;
+        if !self.is_tcp && *field::<2>(frame, checksum_at)? == [0; 2] {
             return None;
         }
         // GRO tells tunnels' datagrams with a checksum from those without.
@@ -375,6 +385,18 @@ impl Template {
                     == self.has_tunnel_checksum,
         )
     }
+}
+
+/// Returns the bits of a frame that differ from those of words, one behind the other, and may not.
+#[inline(always)]
+fn differ(words: &[Word], frame: &[u8]) -> Option<u64> {
+    let (mut differs, mut frame) = (0, frame.get(..words.len() * WORD_BYTES)?);
+    for word in words {
+        let (bytes, behind) = frame.split_first_chunk()?;
+        differs |= (u64::from_ne_bytes(*bytes) ^ word.held) & word.mask;
+        frame = behind;
+    }
+    Some(differs)
 }
 
 impl Word {
@@ -420,7 +442,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Returns the network header at a place of a frame, if it is one without options that ends with the frame.
-fn network(headers: &[u8], at: usize, frame_bytes: usize, is_outer: bool) -> Option<Network> {
+fn network(headers: &[u8], at: usize, frame_bytes: usize, place: Place) -> Option<Network> {
     let eth_proto = be16(headers, at.checked_sub(ETHERNET_SIZE - ETHERNET_TYPE_AT)?)?;
     let bytes = frame_bytes.checked_sub(at)?;
     match eth_proto {
@@ -433,13 +455,14 @@ fn network(headers: &[u8], at: usize, frame_bytes: usize, is_outer: bool) -> Opt
             {
                 return None;
             }
-            let (identifier, sum) = Ipv4::changing(headers, at)?;
+            let ipv4_at = at.try_into().ok()?;
+            let (identifier, sum) = Ipv4::changing(headers, ipv4_at)?;
             Some(Network {
                 transport_at: at + IPV4_HEADER_SIZE,
                 protocol: header[IPV4_PROTOCOL_AT],
                 ipv4: Some(Ipv4 {
-                    at,
-                    is_outer,
+                    at: ipv4_at,
+                    place,
                     is_atomic: flags & IPV4_DF != 0,
                     identifier,
                     sum,

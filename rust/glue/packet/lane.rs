@@ -259,7 +259,7 @@ impl Lane {
         let wanted = match () {
             () if !joins => DatagramForm::Single,
             // Our device and our hook say which datagrams suit.
-            () if !way::JOINS => DatagramForm::List,
+            () if !way::SLOTS_SAY_FORMS => DatagramForm::List,
             () => knowledge.datagram_form(),
         };
         let is_watched = wanted != DatagramForm::Single
@@ -502,6 +502,10 @@ impl Lane {
         worker.set_sums(waiting_items <= BUSY_ITEMS);
         let joins = runtime::joins();
         let watch = self.watch();
+        if let Some(device) = self.device {
+            // SAFETY: We are in the poll. By the contract of `start` the device is there as long as the lane is not stopped.
+            unsafe { device.lend_gro() };
+        }
         while work < budget {
             // SAFETY: By the contract we are in the poll, which alone pops. Nothing in here calls the stack, which might come
             // back to this cell: neither `pop` nor a driver that builds a packet does.

@@ -170,6 +170,15 @@ impl LaneDevice {
         // SAFETY: By the contract.
         unsafe { way::watch(self.0.as_ptr()) }
     }
+
+    /// Lets the GRO that lanes have be as the operator wants that of the device.
+    ///
+    /// # Safety: in a poll of a lane; the device is there.
+    #[inline]
+    pub(crate) unsafe fn lend_gro(self) {
+        // SAFETY: By the contract.
+        unsafe { way::lend_gro(self.0.as_ptr()) };
+    }
 }
 
 /// The packets of a device that something looks at which would see a list of datagrams as one packet.

@@ -3,7 +3,7 @@
 //! The functions and types that the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
 
 use crate::algo::headers::overlay::OVERLAY_HEADER_BYTES;
-use crate::algo::join::DatagramForm;
+use crate::algo::join::{DatagramForm, IdentifierRule};
 use crate::algo::knobs::device_command::DEVICE_NAME_SIZE;
 use crate::algo::limits::MAX_SLOTS;
 use crate::algo::merge::slot::PathFault;
@@ -43,6 +43,9 @@ const _: () = {
     assert!(DatagramForm::Single as u32 == bindings::MFLOW_FORM_SINGLE);
     assert!(DatagramForm::List as u32 == bindings::MFLOW_FORM_LIST);
     assert!(DatagramForm::Aggregate as u32 == bindings::MFLOW_FORM_AGGREGATE);
+    assert!(IdentifierRule::Packet as u32 == bindings::MFLOW_ID_RULE_PACKET);
+    assert!(IdentifierRule::Innermost as u32 == bindings::MFLOW_ID_RULE_INNERMOST);
+    assert!(IdentifierRule::Each as u32 == bindings::MFLOW_ID_RULE_EACH);
     let builders = [
         (QueueBuilder::Unasked, bindings::MFLOW_BUILDER_UNASKED),
         (QueueBuilder::Lane, bindings::MFLOW_BUILDER_LANE),

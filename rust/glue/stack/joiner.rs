@@ -2,12 +2,12 @@
 
 //! The joiner of a lane: it adds the frames of requests to the packets that the lane's GRO holds.
 
+use super::ffi;
 use super::request::Request;
 use super::skb::SkBuff;
 use super::worker::Polling;
-use super::{ffi, way};
 use crate::algo::join::known_packets::{Gro, KnownPackets};
-use crate::algo::join::{Alone, Held, Identifiers, Joined, Layout, Template};
+use crate::algo::join::{Alone, Held, IdentifierRule, Identifiers, Joined, Layout, Template};
 use crate::algo::tag::Tag;
 use core::{mem, slice};
 use kernel::init::Zeroable;
@@ -56,7 +56,7 @@ impl Joiner {
         request: &Request,
         is_on: bool,
     ) -> JoinResult {
-        if !way::JOINS || !is_on {
+        if !is_on {
             return JoinResult::Alone(Alone::Off);
         }
         let Some((held, template)) = self.packets.find(tag, &worker) else {
@@ -86,7 +86,7 @@ impl Joiner {
                 network_at as u32,
                 transport_at as u32,
                 joined.payload_at as u32,
-                joined.identifiers.is_fixed,
+                joined.identifiers.fixed,
             )
         };
         match u16::try_from(room_fragments) {
@@ -153,7 +153,7 @@ unsafe fn join_held(
             request.as_raw(),
             &frag,
             payload_at,
-            joined.identifiers.is_fixed,
+            joined.identifiers.fixed,
         )
     };
     if is_hung {
@@ -194,7 +194,8 @@ impl Gro<Template> for Polling<'_> {
             is_summed: held.summed,
             is_list: held.list,
             identifiers: Identifiers {
-                is_fixed: held.fixed_id,
+                rule: IdentifierRule::of_number(held.id_rule)?,
+                fixed: held.fixed_ids,
             },
         });
         is_read.then_some(held.skb as usize)

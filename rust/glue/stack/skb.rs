@@ -207,7 +207,7 @@ impl SkBuff {
         network_at: u32,
         transport_at: u32,
         payload_at: u32,
-        is_fixed: bool,
+        fixed_ids: u8,
     ) -> i32 {
         // SAFETY: By the invariant the packet is valid and ours; the rest is the contract.
         unsafe {
@@ -217,7 +217,7 @@ impl SkBuff {
                 network_at,
                 transport_at,
                 payload_at,
-                is_fixed,
+                fixed_ids,
             )
         }
     }

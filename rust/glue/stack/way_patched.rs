@@ -30,8 +30,8 @@ pub(crate) const MISSING: &str = "";
 pub(crate) const RUNS_TO_COMPLETION: bool = true;
 /// True if packets come to a device's ingress through GRO, which has verified their checksums.
 pub(crate) const GRO_PRECEDES_INGRESS: bool = true;
-/// True if frames are hung onto packets that GRO holds.
-pub(crate) const JOINS: bool = true;
+/// True if a flow's slot says in which form its datagrams go on; else it is seen to where they are shown to GRO.
+pub(crate) const SLOTS_SAY_FORMS: bool = true;
 /// True if sources of NAPIs that split flows are found by the number in a packet. Here the NAPIs have them.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = NAPI_NUMBERS.is_some();
 /// There is none: NAPIs are found by the device's list, and say when they go.
@@ -85,6 +85,10 @@ pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = Some(mf
 /// The function that is called where a list of datagrams has come to its socket.
 pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> =
     Some(mflow_list_at_socket);
+
+/// Does nothing: lanes have the device's own GRO.
+#[inline]
+pub(super) unsafe fn lend_gro(_dev: *const net_device) {}
 
 /// Returns what is watched of the packets that a device receives. Any context.
 ///

@@ -29,8 +29,8 @@ pub(crate) const RUNS_TO_COMPLETION: bool = false;
 /// True if packets come to a device's ingress through GRO, which has verified their checksums. Lanes have GRO here, and it is off at
 /// the device.
 pub(crate) const GRO_PRECEDES_INGRESS: bool = false;
-/// True if frames are hung onto packets that GRO holds.
-pub(crate) const JOINS: bool = false;
+/// True if a flow's slot says in which form its datagrams go on; else it is seen to where they are shown to GRO.
+pub(crate) const SLOTS_SAY_FORMS: bool = false;
 /// True if sources of NAPIs are found by the number in a packet, behind GRO. The packet may have come by a roundabout way, so
 /// sources are taken before they are used.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = NAPI_NUMBERS.is_some();
@@ -88,6 +88,15 @@ pub(super) const LIST_ENDS: Option<unsafe extern "C" fn(*mut sk_buff)> = None;
 
 /// There is none: no socket sees a list.
 pub(super) const LIST_ARRIVES: Option<unsafe extern "C" fn(*const sock, *mut sk_buff)> = None;
+
+/// Lets the GRO that lanes have be as the operator wants that of the device.
+///
+/// # Safety: in a poll of a lane; the device is there.
+#[inline]
+pub(super) unsafe fn lend_gro(dev: *const net_device) {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_device_lend_gro(dev) };
+}
 
 /// Returns nothing: lists begin behind all that looks at a device's packets.
 #[inline]

@@ -188,9 +188,6 @@ impl Polling<'_> {
     /// Returns the youngest packet with a tag that GRO holds, if frames can be hung onto it.
     #[inline]
     pub(super) fn held(self, tag: Tag) -> Option<ffi::mflow_held> {
-        if !way::JOINS {
-            return None;
-        }
         // SAFETY: Zeros are a valid value of numbers and pointers.
         let mut held: ffi::mflow_held = unsafe { mem::zeroed() };
         // SAFETY: By the invariant we are in the worker's poll.
@@ -202,7 +199,7 @@ impl Polling<'_> {
     pub(super) fn holds_at(self, address: usize, tag: Tag) -> bool {
         let packet = address as *const ffi::sk_buff;
         // SAFETY: By the invariant we are in the worker's poll; the packet's address is compared only.
-        way::JOINS && unsafe { ffi::mflow_worker_holds(self.worker, packet, tag.word()) }
+        unsafe { ffi::mflow_worker_holds(self.worker, packet, tag.word()) }
     }
 
     /// Returns whether packets that the worker has received on another CPU are to come through first. Its poll is called again.

@@ -58,6 +58,11 @@ struct mflow_cpu_place {
 	u32	reader_ticks;
 };
 
+/* The rules by which GRO has the identifiers of IPv4 go on (struct mflow_held). */
+#define MFLOW_ID_RULE_PACKET	0	/* one bit for the packet; not looked at: an outer header with don't-fragment */
+#define MFLOW_ID_RULE_INNERMOST	1	/* a bit for the innermost header alone; not looked at: the same */
+#define MFLOW_ID_RULE_EACH	2	/* a bit for each header, the outermost one's first; each is looked at */
+
 /**
  * struct mflow_held - a packet that GRO holds
  * @skb:	the packet
@@ -74,7 +79,8 @@ struct mflow_cpu_place {
  * @room_fragments: of this many frames the payload can be a fragment
  * @summed:	the NIC has summed it
  * @list:	it is a list of datagrams
- * @fixed_id:	all have the identifier of the first
+ * @id_rule:	how identifiers of IPv4 go on (%MFLOW_ID_RULE_PACKET, ...)
+ * @fixed_ids:	by that rule, the headers in which all have the identifier of the first, a bit for each
  */
 struct mflow_held {
 	struct sk_buff	*skb;
@@ -91,7 +97,8 @@ struct mflow_held {
 	u16		room_fragments;
 	bool		summed;
 	bool		list;
-	bool		fixed_id;
+	u8		id_rule;
+	u8		fixed_ids;
 };
 
 /* Module parameters by name, debugfs files by the number that they are given. */
@@ -133,13 +140,13 @@ bool mflow_worker_holds(struct mflow_worker *worker, const struct sk_buff *skb,
 			u32 tag);
 int mflow_held_append(struct sk_buff *held, struct sk_buff *skb,
 		      unsigned int network_at, unsigned int transport_at,
-		      unsigned int payload_at, bool fixed_id);
+		      unsigned int payload_at, u8 fixed_ids);
 bool mflow_request_frag(const struct mflow_request *request,
 			struct mflow_frag *frag);
 u32 mflow_frag_sum(const struct mflow_frag *frag, unsigned int at);
 bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
 		     const struct mflow_frag *frag, unsigned int payload_at,
-		     bool fixed_id);
+		     u8 fixed_ids);
 void mflow_worker_flush(struct mflow_worker *worker);
 
 /* Deadlines, one timer for each slot. */

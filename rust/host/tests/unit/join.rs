@@ -3,7 +3,7 @@
 //! The join against a model of GRO, which is written from the kernel's functions one by one (Linux 6.12).
 
 use mflow_algo::algo::headers::checksums::{good_checksums, suit_checksum};
-use mflow_algo::algo::join::{Alone, Held, Identifiers, Joined, Layout, Template};
+use mflow_algo::algo::join::{Alone, Held, IdentifierRule, Identifiers, Joined, Layout, Template};
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -41,6 +41,8 @@ struct Run {
     first_sequence: u32,
     /// `gro_max_size` of the device.
     most_bytes: u32,
+    /// That of the kernel's GRO.
+    rule: IdentifierRule,
 }
 
 impl Run {
@@ -193,7 +195,11 @@ struct Packet {
     payload: u32,
     mss: u32,
     limit: u32,
-    is_fixed: bool,
+    rule: IdentifierRule,
+    /// `ip_fixedid`: bits of the headers, or one for all.
+    fixed: u8,
+    /// `is_atomic`, which kernels before 6.10 have in its place.
+    is_atomic: bool,
 }
 
 impl Packet {
@@ -206,7 +212,9 @@ impl Packet {
             payload: run.payload as u32,
             mss: run.payload as u32,
             limit: run.limit(),
-            is_fixed: false,
+            rule: run.rule,
+            fixed: 0,
+            is_atomic: run.is_ipv6 || run.is_atomic,
         }
     }
 
@@ -228,8 +236,18 @@ impl Packet {
             limit_bytes: self.limit + ETHERNET as u32,
             frame_payload_bytes: self.mss,
             identifiers: Identifiers {
-                is_fixed: self.is_fixed,
+                rule: self.rule,
+                fixed: self.fixed_ids(),
             },
+        }
+    }
+
+    /// Returns what the module reads of GRO's notes (`mflow_held_fixed_ids()`).
+    fn fixed_ids(&self) -> u8 {
+        let is_ipv4 = self.first[self.layout.network_at] >> 4 == 4;
+        match self.rule {
+            IdentifierRule::Packet | IdentifierRule::Each => self.fixed,
+            IdentifierRule::Innermost => u8::from(self.count > 1 && is_ipv4 && self.is_atomic),
         }
     }
 
@@ -378,30 +396,93 @@ impl Packet {
 
     /// Does what gro_receive_network_flush() does.
     fn network_flush(&mut self, frame: &[u8]) -> bool {
-        let outer = self
-            .layout
-            .outer_at
-            .is_some_and(|at| self.one_network_flush(frame, at, true));
-        // Both are called, as the first one may note something.
-        outer | self.one_network_flush(frame, self.layout.network_at, false)
+        let (outer_at, network_at) = (self.layout.outer_at, self.layout.network_at);
+        let headers = outer_at
+            .into_iter()
+            .map(|at| (at, false))
+            .chain([(network_at, outer_at.is_some())]);
+        let headers: Vec<_> = headers.collect();
+        if self.rule == IdentifierRule::Innermost {
+            return self.flush_of_6_1(frame, &headers);
+        }
+        // All are called, as each may note something.
+        headers.into_iter().fold(false, |flush, (at, is_inner)| {
+            let is_outer = outer_at == Some(at);
+            flush
+                | match self.rule {
+                    IdentifierRule::Each => self.flush_of_6_18(frame, at, is_inner),
+                    _ => self.flush_of_6_10(frame, at, is_outer),
+                }
+        })
     }
 
-    fn one_network_flush(&mut self, frame: &[u8], at: usize, is_outer: bool) -> bool {
+    /// Returns whether fields differ that have to be the same.
+    fn differs(&self, frame: &[u8], at: usize) -> bool {
         let (nh, nh2) = (&frame[at..], &self.first[at..]);
         if nh[0] >> 4 == 6 {
-            let first_word = be32(nh, 0) ^ be32(nh2, 0);
-            return first_word & 0x0ff0_0000 != 0 || nh[7] != nh2[7];
+            return (be32(nh, 0) ^ be32(nh2, 0)) & 0x0ff0_0000 != 0 || nh[7] != nh2[7];
         }
+        nh[8] != nh2[8] || nh[1] != nh2[1] || (be16(nh, 6) ^ be16(nh2, 6)) & 0x4000 != 0
+    }
+
+    fn flush_of_6_10(&mut self, frame: &[u8], at: usize, is_outer: bool) -> bool {
+        let (nh, nh2) = (&frame[at..], &self.first[at..]);
         let df = be16(nh, 6) & 0x4000;
-        let flush = nh[8] != nh2[8] || nh[1] != nh2[1] || df != be16(nh2, 6) & 0x4000;
-        if flush || is_outer && df != 0 {
+        let flush = self.differs(frame, at);
+        if nh[0] >> 4 == 6 || flush || is_outer && df != 0 {
             return flush;
         }
         let offset = be16(nh, 4).wrapping_sub(be16(nh2, 4));
         if self.count == 1 && df != 0 && offset == 0 {
-            self.is_fixed = true;
+            self.fixed = 1;
         }
-        offset != if self.is_fixed { 0 } else { self.count }
+        offset != if self.fixed != 0 { 0 } else { self.count }
+    }
+
+    fn flush_of_6_18(&mut self, frame: &[u8], at: usize, is_inner: bool) -> bool {
+        let (nh, nh2) = (&frame[at..], &self.first[at..]);
+        let flush = self.differs(frame, at);
+        if nh[0] >> 4 == 6 || flush {
+            return flush;
+        }
+        let offset = be16(nh, 4).wrapping_sub(be16(nh2, 4));
+        let bit = 1 << u8::from(is_inner);
+        if self.count == 1 && offset == 0 {
+            self.fixed |= bit;
+        }
+        offset != if self.fixed & bit != 0 { 0 } else { self.count }
+    }
+
+    /// Does what inet_gro_receive(), ipv6_gro_receive() and tcp_gro_receive() do in turn.
+    fn flush_of_6_1(&mut self, frame: &[u8], headers: &[(usize, bool)]) -> bool {
+        let mut flush = false;
+        let mut flush_id = 0_u16;
+        // That of the packet that comes.
+        let mut is_atomic = true;
+        for &(at, _) in headers {
+            let (nh, nh2) = (&frame[at..], &self.first[at..]);
+            flush |= self.differs(frame, at);
+            let (mut this_id, mut df) = (0, true);
+            if nh[0] >> 4 == 4 {
+                this_id = be16(nh, 4).wrapping_sub(be16(nh2, 4));
+                df = be16(nh, 6) & 0x4000 != 0;
+                if !self.is_atomic || !df {
+                    this_id = if this_id == self.count { 0 } else { 0xffff };
+                }
+            }
+            flush_id = if is_atomic {
+                this_id
+            } else {
+                flush_id | this_id
+            };
+            is_atomic = df;
+        }
+        if flush_id != 1 || self.count != 1 || !self.is_atomic {
+            flush || flush_id != 0
+        } else {
+            self.is_atomic = false;
+            flush
+        }
     }
 }
 
@@ -510,9 +591,11 @@ fn runs() -> impl Strategy<Value = Run> {
         1..1_400_usize,
         any::<(u16, u32)>(),
         limits(),
+        rules(),
     )
         .prop_map(
-            |(tunnel, bits, tcp_option_words, payload, (first_id, first_sequence), most_bytes)| {
+            |(tunnel, bits, tcp_option_words, payload, firsts, most_bytes, rule)| {
+                let (first_id, first_sequence) = firsts;
                 let [is_ipv6, is_tcp, is_list, is_atomic, has_fixed_id, has_echo] = bits;
                 Run {
                     tunnel,
@@ -527,9 +610,14 @@ fn runs() -> impl Strategy<Value = Run> {
                     first_id,
                     first_sequence,
                     most_bytes,
+                    rule,
                 }
             },
         )
+}
+
+fn rules() -> impl Strategy<Value = IdentifierRule> {
+    (0..3_u8).prop_map(|number| IdentifierRule::of_number(number).unwrap())
 }
 
 fn limits() -> impl Strategy<Value = u32> {
@@ -584,7 +672,7 @@ proptest! {
             let joined = joined(&mut template, &frame);
             if let Some(joined) = joined {
                 prop_assert!(is_held, "{change:?}: GRO does not join it, or lets it go");
-                prop_assert_eq!(joined.identifiers.is_fixed, by_gro.is_fixed);
+                prop_assert_eq!(joined.identifiers.fixed, by_gro.fixed_ids());
                 prop_assert_eq!(joined.payload_at, run.header_bytes());
             }
             if is_held {
@@ -811,6 +899,7 @@ fn stream() -> Run {
         first_id: 65_530,
         first_sequence: u32::MAX - 4_000,
         most_bytes: MOST_BYTES,
+        rule: IdentifierRule::Packet,
     }
 }
 

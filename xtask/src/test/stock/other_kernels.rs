@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The kernels that other releases of Debian ship: built with their headers, and booted. By default that shows that the module
-//! builds, loads and keeps the order there; with `--full` and with `--kernel` DKMS builds it, and all cases run that run on the
+//! builds, loads, keeps the order and joins frames there; with `--full` and with `--kernel` DKMS builds it, and all cases run that run on the
 //! distribution's own.
 
 use anyhow::Result;
@@ -13,8 +13,8 @@ use crate::module;
 use crate::test::vm::{run_each, GuestCases};
 use crate::test::{Ctx, Outcome};
 
-/// The case that runs on each of them by default.
-const SHOWS: &str = "main";
+/// The cases that run on each of them by default.
+const SHOWS: &str = "main join/stream";
 
 /// Runs the layer on the others than this one: on all of them, or on the one that was asked for.
 pub(super) fn run(ctx: &Ctx, own: Option<&Distribution>, outcome: &mut Outcome) -> Result<()> {

@@ -103,7 +103,7 @@ fn flows(rig: &Rig) -> Result<Outcome> {
     let (all, joined) = lane_pkts(&outcome)?;
     // On the checking kernel streams take turns segment by segment.
     ensure!(
-        rig.scale.brief || joined > all / 4 || !mflow::is_patched()?,
+        rig.scale.brief || joined > all / 4,
         "{joined} of {all} packets were joined"
     );
     Ok(outcome)
@@ -124,7 +124,7 @@ fn stream(rig: &Rig) -> Result<Outcome> {
     };
     let outcome = rig.strict(&rig.streams(), &knobs, |live| {
         // On the checking kernel few segments come at once. A lane whose GRO has joined none of the first tries again after thousands.
-        if rig.scale.brief && mflow::is_patched()? {
+        if rig.scale.brief {
             until_grown(live, "frames join", 1, joined_frames)?;
         }
         Ok(())
@@ -141,11 +141,7 @@ fn stream(rig: &Rig) -> Result<Outcome> {
         "of {requests} requests, {answered} joined or came alone for a reason"
     );
     ensure!(
-        if mflow::is_patched()? {
-            joined > if rig.scale.brief { 0 } else { all / 2 }
-        } else {
-            joined == 0
-        },
+        joined > if rig.scale.brief { 0 } else { all / 2 },
         "{joined} of {all} packets were joined"
     );
     rig.unnoticed(&rig.streams(), &knobs, |live| {
@@ -190,7 +186,7 @@ fn drawn(rig: &Rig, inner: Family) -> Result<Outcome> {
         let joined = Stats::read()?.get("joined_pkts")? - before;
         // CAST: a small number.
         ensure!(
-            !mflow::is_patched()? || joined > sent as u64 / 8,
+            joined > sent as u64 / 8,
             "{joined} of {sent} frames were joined: the flow is to be split, and many frames to continue the one before"
         );
         Ok(())

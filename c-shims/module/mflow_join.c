@@ -10,43 +10,25 @@
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <net/checksum.h>
-#include <net/gro.h>
-#include <net/ipv6.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../module/mflow_worker.h"
+#include "mflow_held.h"
+#include "mflow_versions.h"
+#include "mflow_worker.h"
 
 /* Returns the youngest packet with this tag that GRO holds, or NULL. */
 static struct sk_buff *mflow_held_find(const struct napi_struct *napi, u32 tag)
 {
-	unsigned long buckets = napi->gro_bitmask;
+	unsigned long buckets = MFLOW_GRO_HOLDS(napi);
 	struct sk_buff *skb;
 	unsigned int bucket;
 
 	for_each_set_bit(bucket, &buckets, GRO_HASH_BUCKETS)
-		list_for_each_entry(skb, &napi->gro_hash[bucket].list, list)
-			if (skb->mflow == tag)
+		list_for_each_entry(skb, &MFLOW_GRO_LIST(napi, bucket)->list, list)
+			if (MFLOW_WAY_TAG(skb) == tag)
 				return skb;
 	return NULL;
-}
-
-/*
- * Returns the length below which GRO keeps a packet, from the network header on, as skb_gro_receive() and skb_gro_receive_list() say. Only
- * a stream outside a tunnel may have more than 64 KB. With IPv6 that takes one header more, for which there has to be room.
- */
-static unsigned int mflow_held_limit(const struct sk_buff *skb)
-{
-	const struct napi_gro_cb *gro = NAPI_GRO_CB(skb);
-	bool may_be_larger = gro->proto == IPPROTO_TCP && !gro->encap_mark && !skb->encapsulation;
-
-	if (gro->is_flist)
-		return GRO_LEGACY_MAX_SIZE;
-	if (skb->protocol == htons(ETH_P_IPV6))
-		may_be_larger &= skb->mac_header >= sizeof(struct hop_jumbo_hdr);
-	else
-		may_be_larger &= skb->protocol == htons(ETH_P_IP);
-	return min(netif_get_gro_max_size(skb->dev, skb), may_be_larger ? GRO_MAX_SIZE : GRO_LEGACY_MAX_SIZE);
 }
 
 /* Describes the youngest packet with this tag that GRO holds. Returns false if there is none, or if no frame can be hung onto it. */
@@ -71,20 +53,21 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 	held->skb = skb;
 	held->headers = skb_mac_header(skb);
 	held->linear_bytes = data_at + skb_headlen(skb);
-	held->outer_at = gro->encap_mark ? data_at + gro->network_offset : 0;
-	held->network_at = data_at + gro->network_offsets[gro->encap_mark];
+	held->outer_at = gro->encap_mark ? data_at + mflow_held_outer_offset(skb) : 0;
+	held->network_at = data_at + mflow_held_network_offset(skb);
 	held->transport_at = data_at + skb_transport_offset(skb);
 	held->bytes = data_at + skb->len;
-	held->limit_bytes = data_at + mflow_held_limit(skb);
+	held->limit_bytes = data_at + mflow_way_held_limit(skb);
 	held->frame_payload_bytes = skb_shinfo(skb)->gso_size;
 	held->frames = gro->count;
 	held->room_fragments = MAX_SKB_FRAGS - skb_shinfo(last)->nr_frags;
 	/* GRO lets a list go with the last datagram that fits, so there is room for one datagram less. */
-	held->room_frames = gro->proto == IPPROTO_UDP ?
+	held->room_frames = mflow_held_is_datagram(skb) ?
 				    MFLOW_LIST_PKTS - min(MFLOW_LIST_PKTS, gro->count + 1U) : U16_MAX;
 	held->summed = skb->ip_summed == CHECKSUM_COMPLETE;
 	held->list = gro->is_flist;
-	held->fixed_id = gro->ip_fixedid;
+	held->id_rule = MFLOW_HELD_ID_RULE;
+	held->fixed_ids = mflow_held_fixed_ids(skb);
 	return true;
 }
 
@@ -92,14 +75,14 @@ bool mflow_worker_held(struct mflow_worker *worker, u32 tag, struct mflow_held *
 bool mflow_worker_holds(struct mflow_worker *worker, const struct sk_buff *skb, u32 tag)
 {
 	const struct napi_struct *napi = &worker->napi;
-	unsigned long buckets = napi->gro_bitmask;
+	unsigned long buckets = MFLOW_GRO_HOLDS(napi);
 	const struct sk_buff *held;
 	unsigned int bucket;
 
 	for_each_set_bit(bucket, &buckets, GRO_HASH_BUCKETS)
-		list_for_each_entry(held, &napi->gro_hash[bucket].list, list)
+		list_for_each_entry(held, &MFLOW_GRO_LIST(napi, bucket)->list, list)
 			if (held == skb)
-				return held->mflow == tag;
+				return MFLOW_WAY_TAG(held) == tag;
 	return false;
 }
 
@@ -123,19 +106,19 @@ u32 mflow_frag_sum(const struct mflow_frag *frag, unsigned int at)
  * then.
  */
 bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
-		     const struct mflow_frag *frag, unsigned int payload_at, bool fixed_id)
+		     const struct mflow_frag *frag, unsigned int payload_at, u8 fixed_ids)
 {
 	unsigned int bytes = frag->bytes - payload_at;
 	struct sk_buff *last = NAPI_GRO_CB(held)->last;
 	struct skb_shared_info *shared = skb_shinfo(last);
 
-	if (unlikely(frag->dev != held->dev || frag->recycles != held->pp_recycle ||
-		     shared->nr_frags >= MAX_SKB_FRAGS))
+	if (unlikely(frag->recycles != held->pp_recycle || shared->nr_frags >= MAX_SKB_FRAGS ||
+		     !mflow_way_is_of(held, frag->dev)))
 		return false;
-	skb_frag_fill_page_desc(&shared->frags[shared->nr_frags++], frag->page,
-				frag->data + payload_at - page_address(frag->page), bytes);
+	mflow_frag_fill(&shared->frags[shared->nr_frags++], frag->page,
+			frag->data + payload_at - page_address(frag->page), bytes);
 	NAPI_GRO_CB(held)->count++;
-	NAPI_GRO_CB(held)->ip_fixedid = fixed_id;
+	mflow_held_set_fixed_ids(held, fixed_ids);
 	held->len += bytes;
 	held->data_len += bytes;
 	held->truesize += frag->memory_bytes;
@@ -146,6 +129,7 @@ bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
 	}
 	if (request->ops->joined)
 		request->ops->joined(request, frag);
+	mflow_way_note_joined();
 	return true;
 }
 
@@ -156,15 +140,16 @@ bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
  * Return: the number of further fragments that @skb can take, or -EINVAL if @skb cannot be put there; nothing has changed then.
  */
 int mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int network_at,
-		       unsigned int transport_at, unsigned int payload_at, bool fixed_id)
+		       unsigned int transport_at, unsigned int payload_at, u8 fixed_ids)
 {
 	unsigned int data_at = skb->data - skb_mac_header(skb);
 	struct napi_gro_cb *gro = NAPI_GRO_CB(held);
 
-	if (unlikely(skb->dev != held->dev || skb->slow_gro || skb_vlan_tag_present(skb) ||
+	if (unlikely(skb->slow_gro || skb_vlan_tag_present(skb) ||
 		     (!gro->is_flist && skb->pp_recycle != held->pp_recycle) ||
-		     !pskb_may_pull(skb, payload_at - data_at)))
+		     !mflow_way_is_of(held, skb->dev) || !pskb_may_pull(skb, payload_at - data_at)))
 		return -EINVAL;
+	mflow_way_show_to_gro(held, skb);
 	skb_set_network_header(skb, network_at - data_at);
 	skb_set_transport_header(skb, transport_at - data_at);
 	skb->mac_len = data_at;
@@ -180,10 +165,11 @@ int mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int ne
 		gro->last->next = skb;
 	gro->last = skb;
 	gro->count++;
-	gro->ip_fixedid = fixed_id;
+	mflow_held_set_fixed_ids(held, fixed_ids);
 	held->data_len += skb->len;
 	held->truesize += skb->truesize;
 	held->len += skb->len;
 	skb_shinfo(held)->flags |= skb_shinfo(skb)->flags & SKBFL_SHARED_FRAG;
+	mflow_way_note_joined();
 	return MAX_SKB_FRAGS - skb_shinfo(skb)->nr_frags;
 }
