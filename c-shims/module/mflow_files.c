@@ -53,7 +53,7 @@ MODULE_PARM_DESC(build,
 static char *join;
 module_param(join, charp, 0);
 MODULE_PARM_DESC(join,
-		 "With 1, lanes make few packets of many. Datagrams of one size go on in lists of up to 64. With our patches a socket with UDP_GRO gets them as one packet, and no packet is built of most frames that continue the packet before them; that needs virtio_net with buffers that are merged, or ConnectX. Allowed: 0 (off) or 1 (on). Default: 1.");
+		 "With 1, lanes make few packets of many. Datagrams of one size go on in lists of up to 64. With our patches a socket with UDP_GRO gets them as one packet. Where lanes build packets, most segments join the packet before them, and do not become packets. With our patches that needs virtio_net with buffers that are merged, or ConnectX. Allowed: 0 (off) or 1 (on). Default: 1.");
 
 static char *layout;
 module_param(layout, charp, 0);

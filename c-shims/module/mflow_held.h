@@ -47,7 +47,9 @@ static inline void mflow_held_set_fixed_ids(struct sk_buff *skb, u8 fixed_ids)
 	NAPI_GRO_CB(skb)->ip_fixedid = fixed_ids;
 }
 #else
-/* GRO has no note of it. The Rust half takes none but one behind Ethernet's header, where the packet's data begin. */
+/*
+ * Returns where the data begin: GRO has no note of the outer header. The Rust half finds out whether it is there, behind Ethernet's header.
+ */
 static inline unsigned int mflow_held_outer_offset(const struct sk_buff *skb)
 {
 	return 0;
@@ -60,7 +62,7 @@ static inline unsigned int mflow_held_network_offset(const struct sk_buff *skb)
 
 /*
  * Returns 1 if the identifiers of the innermost header stay the same. With each segment GRO notes whether they do. Of datagrams the last
- * one tells: before 6.1.90 or so, GRO joins them with any.
+ * one tells: GRO of early releases of 6.1 looks at no identifiers of theirs.
  */
 static inline u8 mflow_held_fixed_ids(const struct sk_buff *skb)
 {

@@ -180,7 +180,7 @@ static inline void mflow_netdev_follow_gro_sizes(struct net_device *own, const s
 #endif
 }
 
-/* Returns the length below which GRO keeps a packet of such a device, from the network header on. */
+/* Returns the length below which GRO keeps a packet at a device of ours, from the network header on. */
 static inline unsigned int mflow_netdev_gro_size(const struct net_device *own,
 						 const struct sk_buff *skb)
 {

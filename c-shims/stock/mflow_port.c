@@ -64,12 +64,15 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 	return port;
 }
 
+/* Gives a device of ours the settings of GRO that the operator wants at the NIC. Of lanes that write at the same time, all write the same. */
 static void mflow_lane_dev_follow(struct net_device *lane_dev, const struct net_device *dev)
 {
-	netdev_features_t gro = READ_ONCE(dev->wanted_features) & NETIF_F_GRO;
+	netdev_features_t was = READ_ONCE(lane_dev->features);
+	netdev_features_t features = was & ~NETIF_F_GRO;
 
-	if (unlikely((lane_dev->features & NETIF_F_GRO) != gro))
-		lane_dev->features ^= NETIF_F_GRO;
+	features |= READ_ONCE(dev->wanted_features) & NETIF_F_GRO;
+	if (unlikely(features != was))
+		WRITE_ONCE(lane_dev->features, features);
 	mflow_netdev_follow_gro_sizes(lane_dev, dev);
 }
 

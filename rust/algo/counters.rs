@@ -94,11 +94,11 @@ counters! {
     PastGroPkts = "past_gro_pkts",
     /// Packets that a lane added to the one that GRO held, past GRO: segments, of which no packet was built, and datagrams.
     ///
-    /// Most, with our patches and a driver that lanes build for.
+    /// Most, where lanes build packets.
     JoinedPkts = "joined_pkts",
-    /// Packets that a lane built, and left to GRO, because `join` is 0, or on an unpatched kernel.
+    /// Packets that a lane built, and left to GRO, because `join` is 0.
     ///
-    /// Healthy there.
+    /// None with `join` 1.
     AloneOffPkts = "alone_off_pkts",
     /// The same because GRO held none of their flow that goes on: most are the first of a batch.
     ///

@@ -406,8 +406,8 @@ knobs! {
     /// to the device, which loses offloads.
     Build = c"build", Limits::Words(Build::WORDS);
     /// With 1, lanes make few packets of many. Datagrams of one size go on in lists of up to 64. With our patches a socket with `UDP_GRO` gets
-    /// them as one packet, and no packet is built of most frames that continue the packet before them; that needs virtio_net with buffers
-    /// that are merged, or ConnectX.
+    /// them as one packet. Where lanes build packets, most segments join the packet before them, and do not become packets. With our
+    /// patches that needs virtio_net with buffers that are merged, or ConnectX.
     Join = c"join", Limits::Switch;
     /// The number of CPUs of a lane. `lane`: one. `lane+stage`: two, of which one builds packets and the other carries them.
     Layout = c"layout", Limits::Words(Layout::WORDS);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The join against a model of GRO, which is written from the kernel's functions one by one (Linux 6.12).
+//! The join against a model of GRO, which is written from the kernel's functions one by one (Linux 6.12; identifiers also as
+//! in 6.1 and 7.3).
 
 use mflow_algo::algo::headers::checksums::{good_checksums, suit_checksum};
 use mflow_algo::algo::join::{Alone, Held, IdentifierRule, Identifiers, Joined, Layout, Template};
@@ -41,7 +42,7 @@ struct Run {
     first_sequence: u32,
     /// `gro_max_size` of the device.
     most_bytes: u32,
-    /// That of the kernel's GRO.
+    /// The rule of the kernel's GRO.
     rule: IdentifierRule,
 }
 
@@ -457,7 +458,7 @@ impl Packet {
     fn flush_of_6_1(&mut self, frame: &[u8], headers: &[(usize, bool)]) -> bool {
         let mut flush = false;
         let mut flush_id = 0_u16;
-        // That of the packet that comes.
+        // The note of the packet that comes.
         let mut is_atomic = true;
         for &(at, _) in headers {
             let (nh, nh2) = (&frame[at..], &self.first[at..]);
