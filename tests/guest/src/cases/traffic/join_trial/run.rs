@@ -10,6 +10,8 @@ use super::frame::{Checksum, Flip, Frame, Ip, Transport, Tunnel};
 
 /// More flows than a lane knows packets of.
 const MOST_FLOWS: u8 = 12;
+/// The ports of two flows differ in both bytes, so no flipped byte makes one the other: a frame's tag would then not be that of its bytes.
+const PORTS_APART: u16 = 0x103;
 /// The frames that a lane's poll takes.
 pub(super) const MOST_FRAMES: usize = 64;
 /// The length below which GRO keeps packets by default.
@@ -66,12 +68,13 @@ impl Draw {
         };
         let is_apart = self.random.random::<bool>();
         for (nr, other) in (1..).zip(&mut flows[1..=others]) {
-            other.first.source_port += nr;
+            let ports = nr * PORTS_APART;
+            other.first.source_port += ports;
             // In an outer flow of its own, and so with a tag of its own, or not.
             if is_apart {
                 other.handling.flow = u32::from(nr);
                 if let Some(tunnel) = &mut other.first.tunnel {
-                    tunnel.source_port += nr;
+                    tunnel.source_port += ports;
                 }
             }
         }
