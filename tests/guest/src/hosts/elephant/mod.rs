@@ -153,7 +153,7 @@ pub(super) fn unspecified(family: Family) -> IpAddr {
     }
 }
 
-/// The number of sent datagrams, and the module's counters, at the moment when the flow was split.
+/// The number of sent datagrams, and the module's counters, when the flow had been split.
 struct Mark {
     sent: u64,
     stats: Option<Stats>,
@@ -181,9 +181,11 @@ impl Live {
         })?;
         self.sender.release();
         wait_fate(split_before, fate)?;
+        // In this order: this thread may be away between the two, and what lanes carry meanwhile must not be missing.
+        let stats = Stats::read_if_loaded()?;
         let mark = Mark {
             sent: self.sender.sent(),
-            stats: Stats::read_if_loaded()?,
+            stats,
         };
         let seen = during(self)?;
         self.until_sent(mark.sent + count)?;
