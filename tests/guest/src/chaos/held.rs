@@ -11,6 +11,7 @@ use super::host::Host;
 use super::note;
 use super::step::Waiting;
 use super::switch::Switch;
+use crate::machine::command::wait_until;
 use crate::machine::threads;
 use crate::mflow::{self, Stats};
 use crate::network::nfqueue::SlowJudge;
@@ -101,9 +102,11 @@ impl Host<'_> {
                 topology::tc(
                     "qdisc change dev veth0 root handle 1: tbf rate 10gbit burst 10mb limit 100mb",
                 )?;
+                until_empty("tbf")?;
             }
             Waiting::Plug => {
                 topology::tc("qdisc change dev veth0 root handle 1: plug release_indefinite")?;
+                until_empty("plug")?;
             }
             Waiting::Judge { .. } => {
                 if let Some(judge) = &judge {
@@ -121,4 +124,12 @@ impl Host<'_> {
         }
         topology::tc("qdisc del dev veth0 root")
     }
+}
+
+/// Waits until nothing waits in a discipline that is to go, as it drops what waits then. A stream that has met a wait of many seconds takes
+/// as long to send again.
+fn until_empty(kind: &str) -> Result<()> {
+    wait_until("all that was held goes on", || {
+        Ok(topology::queued("veth0", kind)?.pkts == 0)
+    })
 }

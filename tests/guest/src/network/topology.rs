@@ -38,6 +38,7 @@ use netlink_packet_route::link::{
 };
 use nix::net::if_::if_indextoname;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::machine::{command, cpu, interrupts};
 use crate::network::netlink::{self, Behind, Netlink};
@@ -555,6 +556,29 @@ pub(crate) fn tc(lines: &str) -> Result<()> {
 /// Runs lines of `tc` commands in the client's namespace.
 pub(crate) fn client_tc(lines: &str) -> Result<()> {
     batch(&format!("tc -n {CLIENT} -batch -"), lines)
+}
+
+/// The packets that wait in a queueing discipline, and their bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queued {
+    pub(crate) pkts: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Returns what waits in the discipline of this kind at a device of the host.
+pub(crate) fn queued(device: &str, kind: &str) -> Result<Queued> {
+    let said = command::run(&format!("tc -s -j qdisc show dev {device}"))?;
+    let disciplines: Value = serde_json::from_str(&said).context("tc's report")?;
+    let mut disciplines = disciplines.as_array().into_iter().flatten();
+    disciplines
+        .find(|one| one.get("kind").is_some_and(|of| of == kind))
+        .and_then(|one| {
+            Some(Queued {
+                pkts: one.get("qlen")?.as_u64()?,
+                bytes: one.get("backlog")?.as_u64()?,
+            })
+        })
+        .with_context(|| format!("tc reports no {kind}: {said}"))
 }
 
 fn batch(program: &str, lines: &str) -> Result<()> {

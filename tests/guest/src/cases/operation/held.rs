@@ -7,12 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
-use serde_json::Value;
 
 use crate::cases::{Case, Run};
-use crate::machine::command;
 use crate::mflow::{self, Knobs, Stats, FASTER_THAN_ANY_PPS};
-use crate::network::topology;
+use crate::network::topology::{self, Queued};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -139,24 +137,6 @@ fn collect(live: &impl Live) -> Result<u64> {
     Ok(held)
 }
 
-/// The packets that wait in the queue, and their bytes.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::cases) struct Queued {
-    pub(in crate::cases) pkts: u64,
-    pub(in crate::cases) bytes: u64,
-}
-
 pub(in crate::cases) fn queued() -> Result<Queued> {
-    let said = command::run("tc -s -j qdisc show dev queue0")?;
-    let disciplines: Value = serde_json::from_str(&said).context("tc's report")?;
-    let mut disciplines = disciplines.as_array().into_iter().flatten();
-    disciplines
-        .find(|one| one.get("kind").is_some_and(|kind| kind == "netem"))
-        .and_then(|one| {
-            Some(Queued {
-                pkts: one.get("qlen")?.as_u64()?,
-                bytes: one.get("backlog")?.as_u64()?,
-            })
-        })
-        .with_context(|| format!("tc reports no queue: {said}"))
+    topology::queued("queue0", "netem")
 }
