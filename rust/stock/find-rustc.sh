@@ -59,6 +59,12 @@ try rustc
 try /usr/bin/rustc
 # Where rustup puts root's, whoever runs this.
 try ~root/.cargo/bin/rustc
-echo "mflow: rustc $LEAST or newer is missing, or its sources$lacks; try: apt install rustc rust-src (Debian 12: rustc-web" \
-	"rust-web-src), or with rustup: rustup component add rust-src" >&2
+# Debian 12 has a newer one beside its own, for browsers.
+packages="rustc rust-src"
+# shellcheck source=/dev/null
+if (. /etc/os-release && [ "$ID $VERSION_ID" = "debian 12" ]) 2> /dev/null; then
+	packages="rustc-web rust-web-src"
+fi
+echo "mflow: rustc $LEAST or newer is missing, or its sources$lacks; try: apt install $packages, or with rustup:" \
+	"rustup component add rust-src" >&2
 exit 1

@@ -36,8 +36,15 @@ const FILES: &[(&str, &str, u32)] = &[
     ("etc/kernel/postinst.d/@PACKAGE@", HOOK, 0o755),
     ("etc/kernel/header_postinst.d/@PACKAGE@", HOOK, 0o755),
     (
+        "etc/kernel/postrm.d/@PACKAGE@",
+        include_str!("dkms/package/hook-gone.sh"),
+        0o755,
+    ),
+    (
         "DEBIAN/conffiles",
-        "/etc/kernel/postinst.d/@PACKAGE@\n/etc/kernel/header_postinst.d/@PACKAGE@\n",
+        "/etc/kernel/postinst.d/@PACKAGE@\n\
+         /etc/kernel/header_postinst.d/@PACKAGE@\n\
+         /etc/kernel/postrm.d/@PACKAGE@\n",
         0o644,
     ),
     (
@@ -61,7 +68,7 @@ Architecture: amd64
 Maintainer: The mflow authors <mflow@localhost>
 Section: kernel
 Priority: optional
-Depends: dkms, make, openssl, rustc (>= 1.85) | rustc-web (>= 1.85) | rustup, rust-src (>= 1.85) | rust-web-src (>= 1.85) | rustup
+Depends: dkms, make, gcc | c-compiler, openssl, rustc (>= 1.85) | rustc-web (>= 1.85) | rustup, rust-src (>= 1.85) | rust-web-src (>= 1.85) | rustup
 Recommends: linux-headers-amd64 | linux-headers-cloud-amd64
 Description: splits elephant flows of container overlays over several CPUs
  The kernel module mflow for Linux @VERSIONS@ as distributions ship it. DKMS builds
@@ -174,6 +181,15 @@ mod tests {
         assert!(options.contains(&"!CONFIG_CFI_CLANG"));
         assert!(options.contains(&"!CONFIG_PREEMPT_RT"));
         assert_eq!(line("BUILD_EXCLUSIVE_KERNEL"), r"^(6\.1|6\.12|7\.3)\.");
+    }
+
+    #[test]
+    fn hooks_are_replaced_as_files_of_configuration_are() {
+        let kept = FILES.iter().find(|(path, ..)| path.ends_with("conffiles"));
+        let kept: Vec<&str> = kept.map(|(_, text, _)| text.lines().collect()).unwrap();
+        let hooks = FILES.iter().filter(|(path, ..)| path.starts_with("etc/"));
+        let hooks: Vec<String> = hooks.map(|(path, ..)| format!("/{path}")).collect();
+        assert_eq!(kept, hooks);
     }
 
     #[test]

@@ -79,16 +79,26 @@ dkms uninstall -m "$0" -v "$version" -k "$release"
 comes "$release" "DKMS builds it for Linux $release"
 [ -n "$(installed "$release")" ] || fail "the kernel comes, and goes without the module: $said"
 
+# Fails unless the file for monitoring has this line about kernel $1.
+noted() {
+	state=/var/lib/$package/kernels.prom
+	grep -Fqx "mflow_kernel_module{kernel=\"$1\",reason=\"$2\"} $3" "$state" ||
+		fail "it should be noted: $1 $3, $2; it was: $(cat "$state")"
+}
+noted "$release" "" 1
+
 # A kernel as the first one, for which nothing can be compiled.
 next=${release%%-*}-next
 headers=/lib/modules/$next/build
 mkdir -p "$headers/include/config"
 own=/lib/modules/$release/build
 cp "$own/.config" "$headers"
-printf 'modules:\n\t@echo "x.c:1: error: this kernel is another one"; exit 1\n' > "$headers/Makefile"
+printf 'CC := gcc\nmodules:\n\t@echo "x.c:1: error: $(CC) wants another kernel"; exit 1\n' > "$headers/Makefile"
 reset() {
-	cp "$own/include/config/auto.conf" "$headers/include/config"
+	sed "s/^CONFIG_GCC_VERSION=.*/CONFIG_GCC_VERSION=$(gcc -dumpversion | sed 's/\..*//')0100/" \
+		"$own/include/config/auto.conf" > "$headers/include/config/auto.conf"
 	echo "$next" > "$headers/include/config/kernel.release"
+	rm -f "$headers/.kernelvariables"
 }
 reset
 
@@ -113,10 +123,37 @@ without() {
 	umount $places
 }
 
-goes_without "/var/lib/dkms/$0/$version/build/make.log"
+log=/var/lib/dkms/$0/$version/build/make.log
+goes_without "error: gcc wants another kernel; the log is $log; then: /usr/lib/$package/install-for $next"
+noted "$next" "x.c:1: error: gcc wants another kernel; the log is $log" 0
+noted "$release" "" 1
+left=$(find "/var/lib/dkms/$0/$version/build" -mindepth 1 ! -path "$log")
+[ -z "$left" ] || fail "what was not built fills the disk: $left"
 without make goes_without "make is not installed; try: apt install make"
 without openssl goes_without "openssl is not installed; try: apt install openssl"
-without rustc goes_without "rustc 1.85 or newer is missing, or its sources; try: apt install rustc"
+without gcc goes_without "gcc is not installed; try: apt install gcc"
+
+# The kernel's own compiler is another one than gcc: that of Debian's headers, one that is here, and one that is not.
+printf 'CC := $(if $(CACHE),ccache) x86_64-linux-gnu-gcc-99\n' > "$headers/.kernelvariables"
+goes_without "x86_64-linux-gnu-gcc-99 is not installed; try: apt install gcc-99"
+reset
+sed -i "s/^CONFIG_GCC_VERSION=.*/CONFIG_GCC_VERSION=990100/" "$headers/include/config/auto.conf"
+goes_without "this kernel was compiled by gcc 99, and gcc here is"
+printf '#!/bin/sh\necho 99\n' > /usr/local/bin/gcc-99
+chmod 755 /usr/local/bin/gcc-99
+goes_without "error: gcc-99 wants another kernel"
+rm /usr/local/bin/gcc-99
+reset
+
+# Fails unless $2 are said to bring a compiler on Debian $1.
+on_debian() {
+	printf 'ID=debian\nVERSION_ID="%s"\n' "$1" > "$layer/os-release"
+	mount --bind "$layer/os-release" "$(readlink -f /etc/os-release)"
+	without rustc goes_without "rustc 1.85 or newer is missing, or its sources; try: apt install $2, or with rustup"
+	umount "$(readlink -f /etc/os-release)"
+}
+on_debian 12 "rustc-web rust-web-src"
+on_debian 13 "rustc rust-src"
 
 rustc=$(command -v rustc)
 printf '#!/bin/sh\necho "rustc 1.63.0"\n' > "$layer/old"
@@ -130,6 +167,11 @@ mount -t tmpfs mflow "$(readlink -f "$core")"
 goes_without "has no sources"
 umount "$(readlink -f "$core")"
 
+# A disk that is full.
+mount -t tmpfs -o size=1m mflow "/var/lib/dkms/$0/$version"
+goes_without "there are 1 MiB left for /var/lib/dkms/$0/$version, and 256 are needed"
+umount "/var/lib/dkms/$0/$version"
+
 echo "CONFIG_PREEMPT_RT=y" >> "$headers/include/config/auto.conf"
 goes_without "real-time"
 reset
@@ -138,7 +180,37 @@ goes_without "this kernel is 6.6.1, and only Linux 6.1"
 rm -r "${headers:?}"
 goes_without "try: apt install linux-headers-$next"
 
+# The module is made, and the disk has no room for it among those of its kernel.
+dkms uninstall -m "$0" -v "$version" -k "$release"
+mkdir -p "/lib/modules/$release/updates"
+mount -t tmpfs -o size=8k mflow "/lib/modules/$release/updates"
+comes "$release" "No space left on device"
+echo "$said" | grep "^mflow: "
+[ -z "$(installed "$release")" ] || fail "half a module is among those of the kernel: $said"
+umount "/lib/modules/$release/updates"
+status=$(dkms status "$0")
+case $status in
+*": added") ;;
+*) fail "DKMS would go on with what is left: $status" ;;
+esac
+
+# A kernel that goes is not noted. Hooks of others would write to this machine's boot loader.
+rm -r "/lib/modules/${next:?}"
+"/etc/kernel/postrm.d/$package" "$next"
+! grep "$next" "/var/lib/$package/kernels.prom" || fail "a kernel that has gone is noted"
+
+# If nothing can be built, an installation says so by its status, and an upgrade does not.
+upgrade() {
+	"/var/lib/dpkg/info/$package.postinst" configure 0.1.0 || fail "the package stays half installed"
+	why=$(sh "/usr/src/$0-$version/dkms-build" --check "$own" 2>&1) || noted "$release" "${why#mflow: }" 0
+}
+first_time() {
+	! "/var/lib/dpkg/info/$package.postinst" configure || fail "an installation without a module succeeds"
+}
+without rustc upgrade
+without rustc first_time
+
 apt purge "$package"
 left=$(find /lib/modules /usr/src /var/lib/dkms -name "$0*" -not -path '*/kernel/*'
-	find /usr/lib /etc/kernel/*.d -maxdepth 1 -name "$0*")
+	find /usr/lib /var/lib /etc/kernel/*.d -maxdepth 1 -name "$0*")
 [ -z "$left" ] || fail "the package has left behind: $left"

@@ -37,6 +37,23 @@ lacks() {
 	! has "$1" || refuse 77 "this kernel has $2 ($1)"
 }
 
+# Fails unless a program is there. Compilers have the names of their packages, perhaps behind that of the machine.
+needs_program() {
+	command -v "$1" > /dev/null || refuse 1 "$1 is not installed; try: apt install ${1##*-linux-gnu-}"
+}
+
+# Fails unless a folder's disk has so many MiB left. What is cut off there may look whole.
+needs_room() {
+	[ -d "$1" ] || return 0
+	free=$(df --block-size=M --output=avail "$1" | tail -n 1 | tr -cd 0-9)
+	[ "${free:-0}" -ge "$2" ] || refuse 1 "there are ${free:-0} MiB left for $1, and $2 are needed"
+}
+
+# Prints the first number of a compiler's version.
+major_of() {
+	"$1" -dumpversion 2> /dev/null | sed 's/\..*//'
+}
+
 [ -e "$config" ] || refuse 1 "there is no $config: install the headers of this kernel again"
 release=$(cat "$headers/include/config/kernel.release")
 case $release in
@@ -45,12 +62,29 @@ case $release in
 esac
 @OPTIONS@
 lacks CONFIG_MFLOW_HOOKS=y "the module of its own"
-for program in make openssl; do
-	command -v $program > /dev/null || refuse 1 "$program is not installed; try: apt install $program"
-done
+needs_program make
+needs_program openssl
+# The kernel's own compiler, or one that agrees with it on structures.
+major=$(sed -n 's/^CONFIG_GCC_VERSION=\(.*\)....$/\1/p' "$config")
+cc=gcc
+if [ -e "$headers/.kernelvariables" ]; then
+	# Debian's headers name it.
+	# shellcheck disable=SC2016
+	cc=$(printf 'CC := gcc\ninclude %s\nmflow-cc:\n\t@echo $(lastword $(CC))\n' "$headers/.kernelvariables" |
+		make -s -f - mflow-cc)
+elif [ "$(major_of gcc)" != "$major" ] && command -v "gcc-$major" > /dev/null; then
+	cc=gcc-$major
+	set -- "$@" "CC=$cc"
+fi
+needs_program "$cc"
 sh "$(dirname "$0")/rust/stock/find-rustc.sh" > /dev/null
+needs_room /var/lib/dkms/@NAME@/@VERSION@ 256
+needs_room "${TMPDIR:-/tmp}" 16
 [ -z "$only_check" ] || exit 0
 
 # Types for tracers need pahole.
-command -v pahole > /dev/null || set -- CONFIG_DEBUG_INFO_BTF_MODULES=
-exec make -j "$(nproc)" -C "$headers" M="$PWD" "$@" modules
+command -v pahole > /dev/null || set -- "$@" CONFIG_DEBUG_INFO_BTF_MODULES=
+make -j "$(nproc)" -C "$headers" M="$PWD" "$@" modules && exit 0
+here=$(major_of "$cc")
+[ "$here" = "${major:-$here}" ] || refuse 1 "this kernel was compiled by gcc $major, and $cc here is $here"
+exit 1
