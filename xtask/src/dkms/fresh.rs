@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The package on a Debian 13 that was just installed, as the first page says it: README.md's own lines, as they stand, in a shell of
-//! that system. It is a folder, and no machine: its kernel's name is that of the newest headers, and nothing is booted. The folder is
-//! made once, in the cache, by mmdebstrap; each installation has a copy of it, which goes.
+//! The package on a Debian that was just installed, as the first page says it: README.md's own lines, as they stand, in a shell of
+//! that system. Then apt brings kernels for which the module cannot be built. The system is a folder, and no machine: its kernel's
+//! name is that of the newest headers, and nothing is booted. The folder is made once, in the cache, by mmdebstrap; each installation
+//! has a copy of it, which goes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,41 @@ use crate::setup::archive::{self, Archive};
 use crate::step::Step;
 use crate::tools;
 
-const CODENAME: &str = "trixie";
+/// The releases that can be tried.
+pub(crate) const RELEASES: &[Release] = &[
+    Release {
+        version: 12,
+        codename: "bookworm",
+        compiler: "rustc-web",
+    },
+    Release {
+        version: 13,
+        codename: "trixie",
+        compiler: "rustc",
+    },
+];
 /// The beginning of the lines that install the package.
 const COMMAND: &str = "apt install ";
 /// The program that makes such a system.
 const MMDEBSTRAP: &str = "mmdebstrap";
 /// A file in the folder with the system, written once it is whole.
 const DONE: &str = "mflow-sources";
+
+/// A release of Debian.
+#[derive(Debug)]
+pub(crate) struct Release {
+    version: u32,
+    codename: &'static str,
+    /// The package of the compiler that the module is built with there.
+    compiler: &'static str,
+}
+
+impl Release {
+    /// Returns the name of the case about it.
+    pub(crate) fn case(&self) -> String {
+        format!("readme/debian-{}", self.version)
+    }
+}
 
 /// The result of an installation.
 #[derive(Debug)]
@@ -34,7 +63,7 @@ pub(crate) struct Installed {
 }
 
 /// Returns why this machine cannot have such a system, if so.
-pub(crate) fn refusal() -> Option<String> {
+pub(crate) fn refusal(release: &Release) -> Option<String> {
     if !tools::is_root() {
         return Some("it takes root".to_owned());
     }
@@ -42,35 +71,37 @@ pub(crate) fn refusal() -> Option<String> {
     if tools::output(trial.args(["--mount", "mount", "-t", "proc", "mflow", "/mnt"])).is_err() {
         return Some("this machine allows no mounts".to_owned());
     }
-    archive::lines_of(CODENAME)
+    archive::lines_of(release.codename)
         .err()
         .map(|error| format!("{error:#}"))
 }
 
 /// Installs the package for the newest kernel for clouds by the commands of README.md.
-pub(crate) fn install(package: &Path) -> Result<Installed> {
+pub(crate) fn install(release: &Release, package: &Path) -> Result<Installed> {
     let _lock = tools::lock(&paths::cache_dir("fresh")?, "installation of Debian")?;
-    let system = system()?;
+    let system = system(release)?;
     let work = paths::cache_dir("fresh")?.join("work");
-    let installed = install_in(&work, &system, package);
+    let installed = install_in(release, &work, &system, package);
     // Also after a failure.
     remove(&work)?;
     installed
 }
 
-fn install_in(work: &Path, system: &Path, package: &Path) -> Result<Installed> {
+fn install_in(debian: &Release, work: &Path, system: &Path, package: &Path) -> Result<Installed> {
     remove(work)?;
     fs::create_dir_all(work)?;
     let page = paths::project().join("README.md");
     let commands = work.join("commands");
     fs::write(&commands, commands_of(&fs::read_to_string(page)?)?)?;
-    let downloads = paths::cache_dir("fresh/packages")?;
+    let downloads = paths::cache_dir("fresh/packages")?.join(debian.codename);
     fs::create_dir_all(downloads.join("partial"))?;
     let mut script = tools::command("unshare");
     script
         .args(["--mount", "sh", "-euc", SCRIPT, NAME])
-        .args([system, work, &downloads, package, &commands]);
-    Step::new("install the package on a fresh Debian 13", "fresh-install")
+        .args([system, work, &downloads, package, &commands])
+        .arg(debian.compiler);
+    let what = format!("install the package on a fresh Debian {}", debian.version);
+    Step::new(what, "fresh-install")
         .hint("the first `error` in the log tells; DKMS's own log is in it if the compiler failed")
         .run(&mut script)?;
     let release = fs::read_to_string(work.join("release"))?.trim().to_owned();
@@ -90,9 +121,9 @@ fn commands_of(page: &str) -> Result<String> {
 }
 
 /// Returns the folder with the system, which is made if it is not there.
-fn system() -> Result<PathBuf> {
-    let lines = archive::lines_of(CODENAME)?;
-    let home = paths::cache_dir("fresh")?.join(CODENAME);
+fn system(release: &Release) -> Result<PathBuf> {
+    let lines = archive::lines_of(release.codename)?;
+    let home = paths::cache_dir("fresh")?.join(release.codename);
     let sources = lines.join("\n");
     if fs::read_to_string(home.join(DONE)).is_ok_and(|text| text == sources) {
         return Ok(home);
@@ -106,11 +137,12 @@ fn system() -> Result<PathBuf> {
         make.arg("--mount").arg(mmdebstrap()?);
         make.args(["--mode=root", "--variant=apt", "--architectures=amd64"])
             .arg(format!("--aptopt={}", reach.display()))
-            .arg(CODENAME)
+            .arg(release.codename)
             .arg(dir)
             .args(&lines);
-        Step::new("make a fresh Debian 13", "fresh-system")
-            .hint("check the network and apt's sources: their archive has to have Debian 13, too")
+        let what = format!("make a fresh Debian {}", release.version);
+        Step::new(what, "fresh-system")
+            .hint("check the network and apt's sources: their archive has to have that release")
             .run(&mut make)?;
         Ok(())
     })?;

@@ -51,9 +51,6 @@ const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
 /// The cases about this way alone, by the beginning of their names.
 const OWN: &str = "hooks/ tcp/hooks/";
 
-/// The case about the first page's commands on a fresh system. It runs with `--full`, or by its name.
-const README: &str = "readme/debian-13";
-
 /// The reason for which cases about the distribution's kernel are skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
 
@@ -66,13 +63,18 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         outcome.skip(STOCK, NO_DEBIAN);
         return Ok(outcome);
     }
-    let is_named = |name: &String| README.starts_with(name.as_str());
-    let is_readme = ctx.case.as_ref().map(is_named);
-    if ctx.kernel.is_none() && is_readme.unwrap_or(ctx.full) {
-        run_readme(ctx, &mut outcome);
-        if is_readme.is_some() {
-            return Ok(outcome);
+    let mut is_readme = false;
+    for release in fresh::RELEASES {
+        let case = release.case();
+        let is_named = |name: &String| case.starts_with(name.as_str());
+        let is_asked_for = ctx.case.as_ref().map_or(ctx.full, is_named);
+        if ctx.kernel.is_none() && is_asked_for {
+            run_readme(ctx, release, &mut outcome);
+            is_readme = true;
         }
+    }
+    if is_readme && ctx.case.is_some() {
+        return Ok(outcome);
     }
     if ctx.kernel.is_some() {
         other_kernels::run(ctx, None, &mut outcome)?;
@@ -102,20 +104,20 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Installs the package on a fresh system as README.md says.
-fn run_readme(ctx: &Ctx, outcome: &mut Outcome) {
-    if let Some(why) = fresh::refusal() {
-        outcome.skip(README, why);
+/// Installs the package on a fresh system as README.md says. That runs with `--full`, or by its name.
+fn run_readme(ctx: &Ctx, release: &fresh::Release, outcome: &mut Outcome) {
+    if let Some(why) = fresh::refusal(release) {
+        outcome.skip(release.case(), why);
         return;
     }
     let place = ctx.places.take();
     let installed = dkms::build().and_then(|package| {
-        let fresh::Installed { release, module } = fresh::install(&package)?;
+        let fresh::Installed { release, module } = fresh::install(release, &package)?;
         println!("stock   README.md's commands have built the module for Linux {release}");
         is_made_for(&module, &release)
     });
     outcome.held += place.held();
-    outcome.record(README, installed);
+    outcome.record(&release.case(), installed);
 }
 
 /// Returns the cases of a guest with this kernel: those with these names, or else what the run is about.
