@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The entry: finds the packet's IP header and its class, and jumps into the chain of the class.
+ * The entry: looks whether the frame is for this host, finds the packet's IP header and its class, and jumps into the chain of the
+ * class.
  *
  * That is the only indirect jump of a packet with a compiled chain. What has no class goes to the kernel untouched.
  */
@@ -61,7 +62,9 @@ int hike_dispatcher(struct hike_context *context)
 	if (!packet || hike_has_been_here(context))
 		return HIKE_TO_KERNEL;
 	hike_show_headers(context);
-	reason = hike_parse(context, packet, &destination);
+	reason = hike_admit(context, packet);
+	if (reason == HIKE_NEXT)
+		reason = hike_parse(context, packet, &destination);
 	if (reason != HIKE_NEXT)
 		return hike_finish(reason);
 	hike_find_segments(context, packet);

@@ -28,6 +28,8 @@
 #define HIKE_ROUTES 131072
 /* Devices that packets leave through. */
 #define HIKE_PORTS 256
+/* Devices that packets come from, and those below them that receive for them. */
+#define HIKE_DEVICES 4096
 /* Monitored flows with the same number of SIDs, both directions. */
 #define HIKE_FLOWS 65536
 /* SIDs of a monitored flow. */

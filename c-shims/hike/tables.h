@@ -87,9 +87,15 @@ struct hike_packet {
 	__u8 is_on_path;
 	/* The place in the chain of the program that has its turn; only the engine that tail-calls uses this and the chain. */
 	__u8 position;
-	/* Of a packet that is several on the wire, at tcx: how many, and the length of the longest, or 0 if it is not known. */
-	__u16 segments;
-	__u16 segment_bytes;
+	union {
+		/* At tcx, of a packet that is several on the wire: how many, and the length of the longest, or 0 if it is not known. */
+		struct {
+			__u16 segments;
+			__u16 segment_bytes;
+		};
+		/* At XDP: the flags of the device that it came from. */
+		__u32 device_flags;
+	};
 	union {
 		struct hike_class class;
 		/* Copied in one piece, too. */
@@ -160,6 +166,13 @@ struct hike_rule_port {
 #define HIKE_RULE_SETS (HIKE_RULES_THAT_DENY + 1)
 #define HIKE_UNSEEN_PORT 1
 
+/* A device that packets come from. */
+struct hike_device {
+	/* Its own Ethernet address: for this one it receives. */
+	__u8 mac[6];
+	__u16 flags;
+};
+
 struct hike_route {
 	__u32 port;
 	__u16 mtu;
@@ -222,6 +235,10 @@ HIKE_MAP(lengths_in_use, BPF_MAP_TYPE_ARRAY, 1, sizeof(__u32), sizeof(struct hik
 /* Flows that have classes of their own: only looked for if the class of their destination says so. */
 HIKE_MAP(exact_flows, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_exact_flow),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
+
+/* The devices that packets come from, by their indices. Each entry is replaced as a whole. */
+HIKE_MAP(devices, BPF_MAP_TYPE_HASH, HIKE_DEVICES, sizeof(__u32),
+	 sizeof(struct hike_device), BPF_F_NO_PREALLOC);
 
 /* The first program of each chain, and of the engine that tail-calls all programs by their numbers. */
 HIKE_MAP(chains, BPF_MAP_TYPE_PROG_ARRAY, HIKE_CHAINS, sizeof(__u32), sizeof(__u32), 0);

@@ -12,6 +12,7 @@
 #define HIKE_CONTEXT_TCX_H
 
 #include <linux/errno.h>
+#include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
@@ -141,6 +142,20 @@ static __always_inline void hike_find_segments(struct hike_context *context, str
 		packet->segments = (whole - header + size - 1) / size;
 	longest = header + size < whole ? header + size : whole;
 	packet->segment_bytes = longest < HIKE_MOST_BYTES4 ? longest : HIKE_MOST_BYTES4;
+}
+
+/*
+ * Returns HIKE_NEXT if this host sends the packet to one next hop, or why the kernel must see it. What a bridge passes on is between
+ * other hosts.
+ */
+static __always_inline int hike_admit(const struct hike_context *context, struct hike_packet *packet)
+{
+	const __u8 *start = hike_data(context);
+
+	if ((const void *)(start + ETH_HLEN) > hike_data_end(context))
+		return HIKE_MALFORMED;
+	/* The first bit on the wire stands for a group. */
+	return context->pkt_type != PACKET_HOST || start[0] & 1 ? HIKE_OTHER_HOST : HIKE_NEXT;
 }
 
 static __always_inline void hike_take_segments(struct hike_packet *packet, const struct hike_packet *found)

@@ -39,9 +39,31 @@ static __always_inline void hike_find_segments(struct hike_context *context, str
 {
 }
 
-/* Copies the segments that the dispatcher has found. */
+/*
+ * Returns HIKE_NEXT if the frame is for the device that it came from alone, and notes what is known of that device; or why the kernel
+ * must see it. A router goes on with nothing else, however much its NIC lets through (net/ethernet/eth.c: eth_type_trans;
+ * net/ipv6/ip6_input.c: ip6_rcv_core).
+ */
+static __always_inline int hike_admit(const struct hike_context *context, struct hike_packet *packet)
+{
+	const void *start = hike_data(context);
+	__u32 index = context->ingress_ifindex;
+	const struct hike_device *device;
+
+	if (start + ETH_HLEN > hike_data_end(context))
+		return HIKE_MALFORMED;
+	device = bpf_map_lookup_elem(&devices, &index);
+	if (!device || *(const __u32 *)start != *(const __u32 *)device->mac ||
+	    *(const __u16 *)(start + 4) != *(const __u16 *)(device->mac + 4))
+		return HIKE_OTHER_HOST;
+	packet->device_flags = device->flags;
+	return HIKE_NEXT;
+}
+
+/* Copies what hike_admit() has noted. */
 static __always_inline void hike_take_segments(struct hike_packet *packet, const struct hike_packet *found)
 {
+	packet->device_flags = found->device_flags;
 }
 
 /* Returns how many packets it is on the wire. */

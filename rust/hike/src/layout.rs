@@ -239,6 +239,14 @@ impl Path {
     pub(crate) const LEAVES_EXCEPTIONS: u8 = 4;
 }
 
+/// `struct hike_device`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) mac: [u8; 6],
+    pub(crate) flags: u16,
+}
+
 /// `struct hike_route`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +287,7 @@ macro_rules! plain {
     };
 }
 
-plain!(Address Length Lengths Class ExactFlow Behaviour Rules RulePort Path Route Block Counters);
+plain!(Address Length Lengths Class ExactFlow Behaviour Rules RulePort Path Device Route Block Counters);
 
 #[cfg(test)]
 mod tests {
@@ -297,6 +305,7 @@ mod tests {
         assert_eq!(size_of::<Rules>(), RULES / 8);
         assert_eq!(size_of::<RulePort>(), 8);
         assert_eq!(size_of::<Path>(), 8 + PATH_BYTES);
+        assert_eq!(size_of::<Device>(), 8);
         assert_eq!(size_of::<Route>(), 20);
         assert_eq!(size_of::<Block>(), 16);
         assert_eq!(size_of::<Counters>(), 16 + FLOW_BLOCKS * 16);

@@ -4,7 +4,8 @@
 //! others the kernel's path.
 //!
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`config`] (what is configured, chains above all),
-//! `tables` (all of that as the programs read it; `layout` has their structures), [`instance`] (programs and tables in the kernel, and changes that are taken whole),
+//! `tables` (all of that as the programs read it; `layout` has their structures), [`host`] (devices and addresses of this host),
+//! [`instance`] (programs and tables in the kernel, and changes that are taken whole),
 //! [`counters`] (what has become of packets). [`baseline`] is for measurements.
 
 #![deny(unsafe_code)]
@@ -12,6 +13,7 @@
 pub mod baseline;
 pub mod config;
 pub mod counters;
+pub mod host;
 pub mod instance;
 mod layout;
 mod maps;
@@ -26,6 +28,7 @@ pub use self::config::flow::{Direction, Flow, Marking, Monitor};
 pub use self::config::lanes::Lanes;
 pub use self::config::path::Path;
 pub use self::config::rule::{Action, Rule};
+pub use self::host::Host;
 pub use self::instance::generation::Generation;
 pub use self::instance::hike::{BehaviourId, ChainId, Class, Engine, Hike, PathId, Route};
 pub use self::instance::hook::Hook;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices that come and go while the daemon runs, as the kernel tells over netlink.
+//! Devices and addresses that come, change and go while the daemon runs, as the kernel tells over netlink.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::link::LinkFlags;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::MulticastGroup;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::devices::{Device, Devices};
 use crate::service::Service;
@@ -20,26 +20,47 @@ use crate::service::Service;
 /// once.
 const TOGETHER: Duration = Duration::from_millis(50);
 
+/// The time after which the host is looked at again even if nothing is told: of some changes the kernel tells nobody.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The changes that are told.
+const TOLD: [MulticastGroup; 3] = [
+    MulticastGroup::Link,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+];
+
 /// Applies the configuration to devices whenever one comes, goes or gets another name. Until anything is configured, that means
 /// to apply a file. `known` are the devices at the time of the last application.
 pub async fn watch(service: &Service, file: &Path, mut known: Devices) -> Result<()> {
-    let (connection, _handle, mut messages) =
-        rtnetlink::new_multicast_connection(&[MulticastGroup::Link])
-            .context("cannot listen to the kernel's messages about devices")?;
+    let (connection, _handle, mut messages) = rtnetlink::new_multicast_connection(&TOLD)
+        .context("cannot listen to the kernel's messages about devices")?;
     tokio::spawn(connection);
-    let mut lost = false;
+    // The first time, too: devices may have come before this has begun to listen.
+    let (mut told, mut lost) = (true, false);
+    let mut trouble = None;
     loop {
-        // The first time, too: devices may have come before this has begun to listen.
-        let devices = Devices::read().await?;
-        // Programs that come and go, and all else that is told of devices, are nothing to act upon.
-        if lost || !devices.are_those_of(&known) {
-            known = devices.clone();
-            for line in service.devices_changed(devices, file.to_owned()).await {
-                eprintln!("hiked: {line}");
+        if told {
+            let devices = Devices::read().await?;
+            // Programs that come and go, and all else that is told of devices, are nothing to act upon.
+            if lost || !devices.are_those_of(&known) {
+                known = devices.clone();
+                for line in service.devices_changed(devices, file.to_owned()).await {
+                    eprintln!("hiked: {line}");
+                }
             }
         }
+        let before = std::mem::replace(&mut trouble, service.follow().await);
+        if let Some(line) = trouble.as_ref().filter(|_| trouble != before) {
+            eprintln!("hiked: {line}");
+        }
         let ended = "the kernel's messages about devices have ended";
-        lost = is_loss(&messages.next().await.context(ended)?.0, &known);
+        let Ok(message) = timeout(LOOK, messages.next()).await else {
+            told = false;
+            continue;
+        };
+        told = true;
+        lost = is_loss(&message.context(ended)?.0, &known);
         sleep(TOGETHER).await;
         while let Some((message, _)) = messages.next().now_or_never().flatten() {
             lost |= is_loss(&message, &known);

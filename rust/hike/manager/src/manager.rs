@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::instance::generation::{remove_all, Before};
 use mflow_hike::instance::links::{linked, release, Linked};
-use mflow_hike::{Generation, Hook};
+use mflow_hike::{Generation, Hook, Host};
 
 use crate::configuration::file::parse;
 use crate::configuration::objects::{differences, Difference, Key, Kind, Objects};
@@ -225,6 +225,18 @@ impl Manager {
         Ok(said)
     }
 
+    /// Makes the generation that counts know what this host is now: the addresses of its devices, and its own.
+    pub fn follow(&self) -> Result<()> {
+        match &self.current {
+            Some(Current {
+                generation,
+                known: Some((note, configuration)),
+                ..
+            }) if note.is_of_this_version() => follow(generation, configuration),
+            _ => Ok(()),
+        }
+    }
+
     fn replace(&mut self, wanted: Configuration, devices: &Devices) -> Result<Vec<String>> {
         let revision = self.last_revision + 1;
         let next = self.make(revision, wanted, devices)?;
@@ -271,6 +283,7 @@ impl Manager {
         step("filled")?;
         let note = Note::of(&hike, &wanted)?;
         let generation = Generation::stay(hike, &note.bytes()?)?;
+        follow(&generation, &wanted)?;
         Ok(Current {
             revision,
             generation,
@@ -353,6 +366,14 @@ impl Manager {
         }
         Ok(warnings)
     }
+}
+
+/// Makes a generation know what this host is now.
+fn follow(generation: &Generation, configuration: &Configuration) -> Result<()> {
+    let host = Host::read()?;
+    let names = configuration.devices.iter();
+    let devices = names.filter_map(|name| host.index(name));
+    generation.follow(&host, devices)
 }
 
 /// Removes all that is in the kernel: packets take the kernel's path.

@@ -112,6 +112,15 @@ impl Service {
             .unwrap_or_else(|status| vec![status.message().to_owned()])
     }
 
+    /// Makes tables say what this host is now. Returns what keeps them from it.
+    pub async fn follow(&self) -> Option<String> {
+        let done = self.with(|manager| Ok(manager.follow())).await;
+        match done {
+            Ok(done) => done.err().map(|error| format!("{error:#}")),
+            Err(status) => Some(status.message().to_owned()),
+        }
+    }
+
     async fn counts(&self, names: Vec<String>) -> Result<Vec<v1::Result>, Status> {
         self.with(move |manager| counts(manager, &names).map_err(|error| refused(&error)))
             .await

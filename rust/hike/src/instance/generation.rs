@@ -16,6 +16,7 @@ use aya::programs::Program;
 
 use super::hike::{remove, Engine, Hike};
 use super::hook::Hook;
+use super::host_tables::{Facts, HostTables};
 use super::links;
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
 use crate::config::path::Path;
@@ -23,6 +24,7 @@ use crate::config::rule::Rule;
 use crate::counters::monitors;
 use crate::counters::path_flows;
 use crate::counters::reason::{self, Reason};
+use crate::host::Host;
 use crate::maps::open;
 use crate::tables::access_list::{hits_in, is_in, HITS};
 use crate::tables::packets;
@@ -138,6 +140,16 @@ impl Generation {
     /// folder.
     pub fn take(&self, links: &FilePath, name: &str, device: u32) -> Result<()> {
         links::take(&mut self.entry()?, links, name, device)
+    }
+
+    /// Makes its tables say what a host is, whose packets come from these devices, by their indices.
+    pub fn follow(&self, host: &Host, devices: impl IntoIterator<Item = u32>) -> Result<()> {
+        if self.hook == Hook::Tcx {
+            return Ok(());
+        }
+        let mut facts = Facts::default();
+        facts.add(host, devices);
+        HostTables::open(&self.folder)?.write(&facts)
     }
 
     /// Returns how many packets each reason has had.

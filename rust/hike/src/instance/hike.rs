@@ -16,6 +16,7 @@ mod chains;
 mod classes;
 mod entry;
 mod flow_classes;
+mod host;
 mod lengths;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 use self::chains::Loaded;
 use self::classes::Entry;
 use self::flow_classes::FlowClasses;
+use self::host::Hosts;
 use self::lengths::Lengths;
 use super::hook::{Attached, Hook};
 use super::loader;
@@ -121,6 +123,7 @@ pub struct Hike {
     dispatcher: Ebpf,
     tables: Tables,
     links: BTreeMap<String, Attached>,
+    hosts: Hosts,
     chains: Slots<Chain>,
     /// The program of each distinct chain, and how many chains have it.
     loaded: Vec<Loaded>,
@@ -208,6 +211,7 @@ impl Hike {
             dispatcher,
             tables: Tables::open(folder)?,
             links: BTreeMap::new(),
+            hosts: Hosts::open(folder)?,
             chains: Slots::new(CHAINS),
             loaded: Vec::new(),
             paths: Slots::new(PATHS),

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One instance: its programs (`loader`), where packets come to it ([`hook`]), its tables and changes that are taken whole
-//! ([`hike`]), and what stays when its process ends ([`generation`], [`links`], `readback`).
+//! One instance: its programs (`loader`), where packets come to it ([`hook`]), what it knows of its host (`host_tables`), its tables
+//! and changes that are taken whole ([`hike`]), and what stays when its process ends ([`generation`], [`links`], `readback`).
 
 pub mod generation;
 pub mod hike;
 pub mod hook;
+pub(crate) mod host_tables;
 pub mod links;
 pub(crate) mod loader;
 pub(crate) mod readback;

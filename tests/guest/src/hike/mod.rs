@@ -24,6 +24,10 @@ use crate::runner::{self, Selection};
 /// The mount point of a BPF file system.
 const PINS: &str = "/sys/fs/bpf";
 
+/// The Ethernet address that frames of test runs at XDP are for, and the device that they seem to come from: the loopback device.
+const TEST_RUN_MAC: [u8; 6] = [2; 6];
+const TEST_RUN_DEVICE: u32 = 1;
+
 /// Options of `hike`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -73,6 +77,7 @@ fn all() -> Vec<Case> {
         tables::refusals::cases(),
         tables::access_list::cases(),
         peers::kernel::cases(),
+        peers::other_hosts::cases(),
         peers::sids::cases(),
         peers::selftests::cases(),
         peers::tcx::cases(),
@@ -111,7 +116,12 @@ pub(crate) fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Nothing else depends on it.
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    Hike::at(hook, &Path::new(PINS).join(format!("hike{number}")), engine)
+    let folder = Path::new(PINS).join(format!("hike{number}"));
+    let mut hike = Hike::at(hook, &folder, engine)?;
+    if hook == Hook::Xdp {
+        hike.set_device(TEST_RUN_DEVICE, TEST_RUN_MAC)?;
+    }
+    Ok(hike)
 }
 
 #[cfg(test)]

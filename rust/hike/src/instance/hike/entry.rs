@@ -25,12 +25,23 @@ impl Hike {
 
     /// Directs packets of a device, in the calling thread's network namespace, to this instance. At XDP, that is in the driver if
     /// it can, else in the stack. At tcx, it is the packets that leave by the device, behind all other programs there.
+    ///
+    /// At XDP, the device's address and the host's own addresses are noted. When they change, [follow](Self::follow) them.
     pub fn attach(&mut self, device: &str) -> Result<()> {
         ensure!(
             !self.links.contains_key(device),
             "packets of {device} come here already"
         );
-        let attached = hook::attach(self.entry()?, device)?;
+        if self.hook == Hook::Xdp {
+            self.hosts.receive(device)?;
+        }
+        let attached = match hook::attach(self.entry()?, device) {
+            Ok(attached) => attached,
+            Err(error) => {
+                self.hosts.forget(device)?;
+                return Err(error);
+            }
+        };
         self.links.insert(device.to_owned(), attached);
         Ok(())
     }
@@ -39,7 +50,8 @@ impl Hike {
     pub fn detach(&mut self, device: &str) -> Result<()> {
         let attached = self.links.remove(device);
         let attached = attached.with_context(|| format!("packets of {device} do not come here"))?;
-        hook::detach(self.entry()?, attached)
+        hook::detach(self.entry()?, attached)?;
+        self.hosts.forget(device)
     }
 
     fn entry(&mut self) -> Result<&mut Program> {

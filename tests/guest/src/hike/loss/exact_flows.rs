@@ -9,7 +9,7 @@ use aya::programs::{TestRun as _, TestRunOptions};
 use etherparse::PacketBuilder;
 use mflow_hike::{Class, Destination, Engine, ExactFlow, Hike};
 
-use crate::hike::{instance, Case};
+use crate::hike::{instance, Case, TEST_RUN_MAC};
 
 const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const DESTINATION: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
@@ -101,7 +101,7 @@ fn exact_flows() -> Result<()> {
 /// Runs one packet; returns what has become of it.
 fn reason(hike: &mut Hike, label: u32, ports: (u16, u16)) -> Result<&'static str> {
     let mut frame = Vec::new();
-    PacketBuilder::ethernet2([2; 6], [2; 6])
+    PacketBuilder::ethernet2([2; 6], TEST_RUN_MAC)
         .ipv6(SOURCE.octets(), DESTINATION.octets(), 64)
         .udp(ports.0, ports.1)
         .write(&mut frame, &[])?;

@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices that come and go beside a daemon.
+//! Devices that come, change and go beside a daemon.
 
 use anyhow::{ensure, Result};
 use mflow_hike::Hook;
 
 use super::daemon::{Daemon, Place};
-use crate::hike::network::{Network, INGRESS};
+use crate::hike::network::{mac, text, Network, DST_V6, INGRESS, LEFT, RIGHT};
+use crate::hike::peers::kernel::HOP_LIMIT;
+use crate::hike::peers::other_hosts::{Ends, LATER, OF_OTHERS};
 use crate::hike::Case;
 use crate::machine::command::wait_until;
 use crate::network::topology;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "manager/devices",
-        proves: "a device that goes and comes again does what is configured for it, at both hooks; the file of a host's start waits for its devices",
-        run: |_| {
-            come_and_go(Hook::Xdp)?;
-            come_and_go(Hook::Tcx)
+    vec![
+        Case {
+            name: "manager/devices",
+            proves: "a device that goes and comes again does what is configured for it, at both hooks; the file of a host's start waits for its devices",
+            run: |_| {
+                come_and_go(Hook::Xdp)?;
+                come_and_go(Hook::Tcx)
+            },
         },
-    }]
+        Case {
+            name: "manager/new-address",
+            proves: "when a device gets another Ethernet address, frames for that one are forwarded, and those for the old one are not",
+            run: |_| new_address(),
+        },
+    ]
 }
 
 fn configuration(hook: Hook) -> String {
@@ -94,6 +103,42 @@ fn come_and_go(hook: Hook) -> Result<()> {
     ip("link del one\nlink add one type veth peer name one-peer")?;
     let daemon = place.start()?;
     whole(&daemon, &wanted, "hiked is there again")?;
+    daemon.stop()
+}
+
+fn new_address() -> Result<()> {
+    let _network = Network::up()?;
+    let ends = Ends::open()?;
+    let place = Place::new(INGRESS);
+    let daemon = place.start()?;
+    daemon.apply(&format!(
+        r#"
+devices = ["{LEFT}"]
+ports = ["{RIGHT}"]
+
+[chains]
+go = "fw-fib"
+
+[classes]
+"{DST_V6}" = {{ chain = "go" }}
+"#
+    ))?;
+    ends.send(LATER, OF_OTHERS)?;
+    ends.send(mac(0, 2), HOP_LIMIT)?;
+    ends.see_own()?;
+    ip(&format!("link set {LEFT} address {}", text(LATER)))?;
+    wait_until("the new address is known", || {
+        ends.send(LATER, HOP_LIMIT)?;
+        Ok(daemon.counted("forwarded")? > 1)
+    })?;
+    let forwarded = daemon.counted("forwarded")?;
+    let others = daemon.counted("other-host")?;
+    ends.send(mac(0, 2), OF_OTHERS)?;
+    wait_until("a frame for the old address is left alone", || {
+        Ok(daemon.counted("other-host")? > others)
+    })?;
+    let now = daemon.counted("forwarded")?;
+    ensure!(now == forwarded, "a frame for the old address was forwarded");
     daemon.stop()
 }
 

@@ -16,6 +16,7 @@ use super::frames;
 use super::packet::Leaving;
 use super::programs::Model;
 use crate::hike::model::test_runs::{action_of, draw_leaving, is_sent, TestRuns};
+use crate::hike::TEST_RUN_MAC;
 
 /// Frames between two looks at all counters, which take as long as some hundred frames: a power of ten.
 const GROUP: u64 = 10_000;
@@ -95,10 +96,14 @@ impl Comparison {
     }
 
     fn draw(&self, rng: &mut Xoshiro256PlusPlus, number: u64) -> Drawn {
+        let mut frame = frames::draw(rng, &self.destinations);
+        let leaving = (self.hook == Hook::Tcx).then(|| draw_leaving(rng));
+        let own = leaving.map_or(TEST_RUN_MAC, Leaving::mac);
+        frame[..own.len()].copy_from_slice(&frames::draw_mac(rng, own));
         Drawn {
             number,
-            frame: frames::draw(rng, &self.destinations),
-            leaving: (self.hook == Hook::Tcx).then(|| draw_leaving(rng)),
+            frame,
+            leaving,
         }
     }
 

@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::RngExt as _;
 
+use crate::hike::TEST_RUN_MAC;
+
 /// The sources of frames, which are part of what identifies a flow; more than one, so that not all flows are monitored.
 pub(crate) const SOURCES: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 1),
@@ -42,7 +44,7 @@ pub(crate) fn sids(count: u8) -> Vec<Ipv6Addr> {
 
 /// Draws a frame to one of these destinations.
 pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, destinations: &[IpAddr]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    let mut frame = [TEST_RUN_MAC, [2, 0, 0, 0, 0, 2]].concat();
     for _ in 0..[0, 0, 0, 0, 1, 2, 3][rng.random_range(0..7)] {
         let kind: [u8; 2] = [[0x81, 0], [0x88, 0xa8]][rng.random_range(0..2)];
         frame.extend(kind);
@@ -58,6 +60,14 @@ pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, destinations: &[IpAddr]) -> Vec
     frame.extend(packet(rng, destination, destinations, true));
     damage(rng, &mut frame);
     frame
+}
+
+/// Draws the Ethernet address that a frame is for: mostly this one, else one of several hosts, or of another one.
+pub(crate) fn draw_mac(rng: &mut Xoshiro256PlusPlus, own: [u8; 6]) -> [u8; 6] {
+    let mut differs = own;
+    differs[rng.random_range(0..own.len())] ^= 2;
+    let others = [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], differs];
+    *others.get(rng.random_range(0..32)).unwrap_or(&own)
 }
 
 /// Draws a packet; one of IPv6 may have another packet inside.

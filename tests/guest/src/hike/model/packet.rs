@@ -45,6 +45,13 @@ pub(crate) struct Leaving {
     pub(crate) gso_segs: u16,
 }
 
+impl Leaving {
+    /// Returns the Ethernet address of the device that it leaves by; the loopback device has zeros.
+    pub(crate) fn mac(self) -> [u8; 6] {
+        self.device.unwrap_or_default()
+    }
+}
+
 /// The segments that a packet becomes on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segments {

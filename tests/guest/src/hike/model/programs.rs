@@ -10,6 +10,7 @@ use std::rc::Rc;
 use mflow_hike::{Behaviour, Direction, ExactFlow, Lanes, Path, Rule};
 
 use super::packet::{Hop, Leaving, Packet, Segments, IPV4, IPV6, TCP, UDP};
+use crate::hike::TEST_RUN_MAC;
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
 const SCTP: u8 = 132;
@@ -91,6 +92,9 @@ impl Model {
     }
 
     fn decide(&mut self, packet: &mut Packet) -> &'static str {
+        if !packet.frame.starts_with(&packet.own_mac()) {
+            return "other-host";
+        }
         let destination = match packet.find() {
             Ok(destination) => destination,
             Err(reason) => return reason,
@@ -185,6 +189,12 @@ impl Packet {
     pub(crate) fn address(&self, at: usize) -> Option<Ipv6Addr> {
         let bytes: [u8; 16] = self.frame.get(at..at + 16)?.try_into().ok()?;
         Some(bytes.into())
+    }
+
+    /// Returns the Ethernet address that a frame of this host's has. Of one that leaves, it is that of its device: test runs take frames
+    /// with others for those of other hosts.
+    pub(crate) fn own_mac(&self) -> [u8; 6] {
+        self.leaving.map_or(TEST_RUN_MAC, Leaving::mac)
     }
 
     /// Looks for the IP header behind at most two VLAN tags; returns the destination.

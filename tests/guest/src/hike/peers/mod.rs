@@ -5,6 +5,7 @@
 pub(crate) mod kernel;
 pub(crate) mod local_sids;
 pub(crate) mod mesh;
+pub(crate) mod other_hosts;
 pub(crate) mod selftests;
 pub(crate) mod sids;
 pub(crate) mod tcx;

@@ -26,7 +26,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::hike::model::frames;
-use crate::hike::{instance, instance_at, Case, Scale, PINS};
+use crate::hike::{instance, instance_at, Case, Scale, PINS, TEST_RUN_MAC};
 use crate::machine::command::START;
 use crate::machine::threads;
 
@@ -182,7 +182,7 @@ fn check(
 
 /// Returns a packet with nothing in it.
 pub(crate) fn frame(destination: IpAddr) -> Vec<u8> {
-    let mut frame = vec![2; 12];
+    let mut frame = [TEST_RUN_MAC, [2; 6]].concat();
     match destination {
         IpAddr::V4(destination) => {
             frame.extend([8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59, 0, 0, 10, 0, 0, 1]);
@@ -356,7 +356,11 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
     };
     let behaviour = hike.add_behaviour(&Behaviour::End { flavours })?;
     hike.set_rules(&[Rule::all(Action::Allow)])?;
-    let sent = with_segments(&frame(to.into()), 16);
+    let mut sent = with_segments(&frame(to.into()), 16);
+    if hook == Hook::Tcx {
+        // The loopback device has this address, and sends the packet.
+        sent[..6].fill(0);
+    }
     for names in alone.chain([mixed]) {
         let text = format!("{},fw-fib", names.join(","));
         let class = Class {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The hosts that packets of an instance come from: network namespaces, each with devices of its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path as FilePath;
+
+use anyhow::{bail, ensure, Context as _, Result};
+
+use super::Hike;
+use crate::host::Host;
+use crate::instance::host_tables::{Facts, HostTables};
+use crate::instance::hook::Hook;
+
+/// The calling thread's network namespace.
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
+
+/// The tables about hosts, and what they are made of.
+pub(super) struct Hosts {
+    tables: HostTables,
+    /// By the number of the namespace.
+    namespaces: BTreeMap<u64, Namespace>,
+    /// The devices of test runs.
+    by_hand: BTreeMap<u32, [u8; 6]>,
+}
+
+#[derive(Default)]
+struct Namespace {
+    host: Host,
+    /// The devices whose packets come to the instance.
+    devices: BTreeMap<String, u32>,
+}
+
+/// Returns the number of the calling thread's network namespace.
+fn namespace() -> Result<u64> {
+    Ok(fs::metadata(NAMESPACE).context(NAMESPACE)?.ino())
+}
+
+impl Hosts {
+    /// Opens the tables of an instance to which no packets come yet.
+    pub(super) fn open(folder: &FilePath) -> Result<Self> {
+        Ok(Self {
+            tables: HostTables::open(folder)?,
+            namespaces: BTreeMap::new(),
+            by_hand: BTreeMap::new(),
+        })
+    }
+
+    /// Notes a device of the calling thread's namespace, before packets come from it.
+    pub(super) fn receive(&mut self, device: &str) -> Result<()> {
+        let (number, host) = (namespace()?, Host::read()?);
+        let link = host.named(device)?;
+        let index = link.index;
+        ensure!(
+            link.mac.is_some(),
+            "{device} has no Ethernet headers, which HIKE needs"
+        );
+        let others = self.namespaces.iter();
+        let mut others = others.filter(|(other, _)| **other != number);
+        if let Some(twin) = others.find_map(|(_, one)| one.name(index)) {
+            bail!(
+                "{device} has the number {index}, which {twin} of another network namespace has, too; take another instance for one of them"
+            );
+        }
+        let namespace = self.namespaces.entry(number).or_default();
+        namespace.host = host;
+        namespace.devices.insert(device.to_owned(), index);
+        self.write()
+    }
+
+    /// Forgets a device, from which no packets come any more.
+    pub(super) fn forget(&mut self, device: &str) -> Result<()> {
+        for namespace in self.namespaces.values_mut() {
+            namespace.devices.remove(device);
+        }
+        self.namespaces.retain(|_, one| !one.devices.is_empty());
+        self.write()
+    }
+
+    /// Notes what the host of the calling thread's namespace is now.
+    fn follow(&mut self) -> Result<()> {
+        let (number, host) = (namespace()?, Host::read()?);
+        self.namespaces.entry(number).or_default().host = host;
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let mut facts = Facts::default();
+        for (&index, &mac) in &self.by_hand {
+            facts.add_device(index, mac);
+        }
+        for namespace in self.namespaces.values() {
+            facts.add(&namespace.host, namespace.devices.values().copied());
+        }
+        self.tables.write(&facts)
+    }
+}
+
+impl Namespace {
+    fn name(&self, index: u32) -> Option<&str> {
+        let mut devices = self.devices.iter();
+        let (name, _) = devices.find(|(_, one)| **one == index)?;
+        Some(name)
+    }
+}
+
+impl Hike {
+    /// Reads again what the calling thread's network namespace is, after devices or addresses have changed there. Until then, packets
+    /// for a new Ethernet address of a device are left to the kernel, as those for other hosts are.
+    pub fn follow(&mut self) -> Result<()> {
+        match self.hook {
+            Hook::Xdp => self.hosts.follow(),
+            Hook::Tcx => Ok(()),
+        }
+    }
+
+    /// Says of a device, by its index, which Ethernet address it has, if its packets come by other ways than [`Self::attach`]: by
+    /// test runs, which seem to come from the loopback device.
+    pub fn set_device(&mut self, index: u32, mac: [u8; 6]) -> Result<()> {
+        self.hosts.by_hand.insert(index, mac);
+        self.hosts.write()
+    }
+}
