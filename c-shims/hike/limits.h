@@ -30,6 +30,10 @@
 #define HIKE_PORTS 256
 /* Devices that packets come from, and those below them that receive for them. */
 #define HIKE_DEVICES 4096
+/* Addresses of the host's own, those of broadcasts and of anycast among them. */
+#define HIKE_OWN_ADDRESSES 16384
+/* Prefixes of addresses that are all the host's own. */
+#define HIKE_OWN_PREFIXES 1024
 /* Monitored flows with the same number of SIDs, both directions. */
 #define HIKE_FLOWS 65536
 /* SIDs of a monitored flow. */

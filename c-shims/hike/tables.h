@@ -166,6 +166,9 @@ struct hike_rule_port {
 #define HIKE_RULE_SETS (HIKE_RULES_THAT_DENY + 1)
 #define HIKE_UNSEEN_PORT 1
 
+/* Set in each device if some of the host's own destinations are prefixes. */
+#define HIKE_DEVICE_OWN_PREFIXES 1
+
 /* A device that packets come from. */
 struct hike_device {
 	/* Its own Ethernet address: for this one it receives. */
@@ -239,6 +242,11 @@ HIKE_MAP(exact_flows, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_exact_
 /* The devices that packets come from, by their indices. Each entry is replaced as a whole. */
 HIKE_MAP(devices, BPF_MAP_TYPE_HASH, HIKE_DEVICES, sizeof(__u32),
 	 sizeof(struct hike_device), BPF_F_NO_PREALLOC);
+/* The destinations that are the host's own, as keys of classes; the values say nothing. */
+HIKE_MAP(own_addresses, BPF_MAP_TYPE_HASH, HIKE_OWN_ADDRESSES, sizeof(struct hike_prefix),
+	 sizeof(__u32), BPF_F_NO_PREALLOC);
+HIKE_MAP(own_prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_OWN_PREFIXES, sizeof(struct hike_prefix),
+	 sizeof(__u32), BPF_F_NO_PREALLOC);
 
 /* The first program of each chain, and of the engine that tail-calls all programs by their numbers. */
 HIKE_MAP(chains, BPF_MAP_TYPE_PROG_ARRAY, HIKE_CHAINS, sizeof(__u32), sizeof(__u32), 0);

@@ -158,6 +158,12 @@ static __always_inline int hike_admit(const struct hike_context *context, struct
 	return context->pkt_type != PACKET_HOST || start[0] & 1 ? HIKE_OTHER_HOST : HIKE_NEXT;
 }
 
+/* What is for this host's own addresses leaves by no device. */
+static __always_inline bool hike_is_own(const struct hike_packet *packet, const struct hike_prefix *address)
+{
+	return false;
+}
+
 static __always_inline void hike_take_segments(struct hike_packet *packet, const struct hike_packet *found)
 {
 	packet->segments = found->segments;

@@ -60,6 +60,14 @@ static __always_inline int hike_admit(const struct hike_context *context, struct
 	return HIKE_NEXT;
 }
 
+/* Returns whether an address, as a whole key, is one of this host's, or of all hosts of a link. */
+static __always_inline bool hike_is_own(const struct hike_packet *packet, const struct hike_prefix *address)
+{
+	if (bpf_map_lookup_elem(&own_addresses, address))
+		return true;
+	return packet->device_flags & HIKE_DEVICE_OWN_PREFIXES && bpf_map_lookup_elem(&own_prefixes, address);
+}
+
 /* Copies what hike_admit() has noted. */
 static __always_inline void hike_take_segments(struct hike_packet *packet, const struct hike_packet *found)
 {

@@ -13,13 +13,15 @@ struct hike_hop {
 };
 
 /*
- * Returns whether routers forward from and to an address: neither 0.0.0.0/8 nor loopback, multicast, reserved or broadcast ones.
+ * Returns whether routers forward from and to an address: neither 0.0.0.0/8 nor loopback, link-local, multicast, reserved or broadcast
+ * ones.
  */
 static __always_inline bool hike_routable4(__be32 address)
 {
 	__u32 first = bpf_ntohl(address) >> 24;
 
-	return first && first != 127 && first < 224;
+	return first && first != 127 && first < 224 &&
+	       (address & bpf_htonl(0xffff0000)) != bpf_htonl(0xa9fe0000);
 }
 
 /* The same: neither multicast nor link-local, the unspecified address or loopback. */

@@ -4,9 +4,9 @@
  *
  * These fields depend on the packet: its length and kind, ECN (RFC 6040, normal mode), and as the path wants it DSCP and the
  * flow label (RFC 6438). As it is forwarded into a tunnel, its hop limit goes down by one (RFC 2473, 3.1), unless the kernel
- * has forwarded it.
+ * has forwarded it. What stays on this host or its link is put into no tunnel.
  */
-#include "../context.h"
+#include "../forwarding/own.h"
 
 /* Mixes two words into what stands for the flow so far; any good enough hash would do, but both engines need the same. */
 static __always_inline __u64 hike_mix(__u64 hash, __u32 one, __u32 two)
@@ -84,8 +84,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->class.path);
 	__u32 ip_at = packet->ip_at & 31;
 	__u32 inner_bytes, bytes, label = 0;
-	void *start = hike_data(context), *end = hike_data_end(context);
-	void *ip = start + ip_at;
+	void *start, *end, *ip;
 	__u8 class, hop_limit, protocol;
 	struct ipv6hdr *outer;
 	bool flows;
@@ -93,6 +92,13 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 
 	if (!path || !path->bytes)
 		return HIKE_NO_PATH;
+	/* What is on a path already is for the path's first SID. */
+	reason = packet->is_on_path ? HIKE_NEXT : hike_stays(context, packet);
+	if (reason != HIKE_NEXT)
+		return reason;
+	start = hike_data(context);
+	end = hike_data_end(context);
+	ip = start + ip_at;
 	bytes = path->bytes & 0xff;
 	flows = path->flags & HIKE_PATH_LABELS_FLOWS;
 	if (packet->version == 6) {

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Forwards by HIKE's own table, which has the next hop's Ethernet address. The kernel's routes and neighbours are not used. */
-#include "../forwarding/forward.h"
+/*
+ * Forwards by HIKE's own table, which has the next hop's Ethernet address. The kernel's routes and neighbours are not used, so what
+ * stays on this host or its link is looked for.
+ */
+#include "../forwarding/own.h"
 
 static __always_inline int hike_fw_table(struct hike_context *context, struct hike_packet *packet)
 {
@@ -10,6 +13,9 @@ static __always_inline int hike_fw_table(struct hike_context *context, struct hi
 	__u32 bytes;
 	int reason;
 
+	reason = packet->is_on_path ? HIKE_NEXT : hike_stays(context, packet);
+	if (reason != HIKE_NEXT)
+		return reason;
 	if (packet->version == 6) {
 		struct ipv6hdr *ip6 = hike_open_ip6(context, packet);
 

@@ -247,6 +247,11 @@ pub(crate) struct Device {
     pub(crate) flags: u16,
 }
 
+impl Device {
+    /// The flags.
+    pub(crate) const OWN_PREFIXES: u16 = 1;
+}
+
 /// `struct hike_route`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

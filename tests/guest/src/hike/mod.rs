@@ -78,6 +78,7 @@ fn all() -> Vec<Case> {
         tables::access_list::cases(),
         peers::kernel::cases(),
         peers::other_hosts::cases(),
+        peers::own_traffic::cases(),
         peers::sids::cases(),
         peers::selftests::cases(),
         peers::tcx::cases(),

@@ -6,9 +6,12 @@ use anyhow::{ensure, Result};
 use mflow_hike::Hook;
 
 use super::daemon::{Daemon, Place};
-use crate::hike::network::{mac, text, Network, DST_V6, INGRESS, LEFT, RIGHT};
+use crate::hike::network::{
+    mac, text, Network, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE,
+};
 use crate::hike::peers::kernel::HOP_LIMIT;
 use crate::hike::peers::other_hosts::{Ends, LATER, OF_OTHERS};
+use crate::hike::peers::own_traffic::{forget_neighbours, ping, OWN_V4, OWN_V6};
 use crate::hike::Case;
 use crate::machine::command::wait_until;
 use crate::network::topology;
@@ -27,6 +30,11 @@ pub(crate) fn cases() -> Vec<Case> {
             name: "manager/new-address",
             proves: "when a device gets another Ethernet address, frames for that one are forwarded, and those for the old one are not",
             run: |_| new_address(),
+        },
+        Case {
+            name: "manager/own-traffic",
+            proves: "with a class for all destinations, this host's own addresses answer, and one that comes later does, too",
+            run: |_| own_traffic(),
         },
     ]
 }
@@ -139,6 +147,36 @@ go = "fw-fib"
     })?;
     let now = daemon.counted("forwarded")?;
     ensure!(now == forwarded, "a frame for the old address was forwarded");
+    daemon.stop()
+}
+
+fn own_traffic() -> Result<()> {
+    const LATER: &str = "2001:db8:5::1";
+    let _network = Network::up()?;
+    let place = Place::new(INGRESS);
+    let daemon = place.start()?;
+    daemon.apply(&format!(
+        r#"
+devices = ["{LEFT}"]
+ports = ["{RIGHT}"]
+
+[chains]
+edge = "enc,fw-fib"
+
+[paths.way]
+source = "{TUNNEL_SOURCE}"
+sids = ["fc00:3::6"]
+
+[classes]
+default = {{ chain = "edge", path = "way" }}
+"#
+    ))?;
+    forget_neighbours()?;
+    ping(OWN_V6)?;
+    ping(OWN_V4)?;
+    ip(&format!("address add {LATER}/128 dev lo nodad"))?;
+    wait_until("the new address answers", || Ok(ping(LATER).is_ok()))?;
+    ensure!(daemon.counted("own-address")? > 0, "nothing was for this host");
     daemon.stop()
 }
 

@@ -168,6 +168,21 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
         let chain = ["fw-fib", "mon-in,fw-fib"][number % 2];
         add_class(model, &mut configuration, text.parse()?, chain, None, None)?;
     }
+    // The same where the kernel is not asked for the way.
+    let stay = [
+        ("10.16.0.1", "fw-table"),
+        ("10.16.0.255", "acl,enc,fw-table"),
+        ("10.77.1.1", "enc,mon-in,fw-fib"),
+        ("fd00:10::1", "mon-in,enc,fw-fib"),
+        ("fd00:f::", "enc,fw-kernel"),
+        ("ff0e::2", "enc,fw-fib"),
+        ("169.254.1.1", "mon-in,fw-table"),
+    ];
+    for (number, (text, chain)) in stay.into_iter().enumerate() {
+        let path = Path::new(SOURCE, sids_of(1, 2_000 + number, 1));
+        let destination = text.parse()?;
+        add_class(model, &mut configuration, destination, chain, Some(path), None)?;
+    }
     let mut local_sids = local_sids::all([MAIN_TABLE, OTHER_TABLE]);
     if hook == Hook::Tcx {
         local_sids.clear();
@@ -400,6 +415,7 @@ fn draw_monitor(rng: &mut Xoshiro256PlusPlus, marking: Marking) -> (Monitor, boo
 
 fn set_up(hook: Hook, engine: Engine, configuration: &Configuration) -> Result<Hike> {
     let mut hike = instance_at(hook, engine)?;
+    hike.follow()?;
     let port = if_nametoindex(PORT)?;
     hike.add_port(port)?;
     hike.set_rules(&configuration.rules)?;

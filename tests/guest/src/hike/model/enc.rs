@@ -46,6 +46,7 @@ impl Packet {
         let at = self.ip_at;
         self.frame[at - 2..at].copy_from_slice(&IPV6.to_be_bytes());
         self.frame.splice(at..at, outer);
+        self.is_on_path = true;
         Ok(())
     }
 

@@ -16,7 +16,8 @@ pub(crate) const SOURCES: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0x2001, 0xdb8, 0xb, 0, 0, 0, 0, 1),
 ];
 /// The sources of one frame in sixteen: addresses from which routers do not forward.
-const BAD_SOURCES_V4: [Ipv4Addr; 4] = [
+const BAD_SOURCES_V4: [Ipv4Addr; 5] = [
+    Ipv4Addr::new(169, 254, 1, 1),
     Ipv4Addr::UNSPECIFIED,
     Ipv4Addr::LOCALHOST,
     Ipv4Addr::BROADCAST,

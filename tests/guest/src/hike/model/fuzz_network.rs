@@ -17,6 +17,8 @@ pub(crate) const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
 pub(crate) const TABLE_MAC: [u8; 6] = [2, 0, 0, 0, 1, 3];
 pub(crate) const CLOSED_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 pub(crate) const MTU: u16 = 1_400;
+/// All of these addresses are the host's own.
+const OWN_PREFIX: &str = "10.77.0.0/16";
 /// The kernel's table of what is not local (`RT_TABLE_MAIN`), and another one.
 pub(crate) const MAIN_TABLE: u32 = 254;
 pub(crate) const OTHER_TABLE: u32 = 100;
@@ -46,6 +48,7 @@ pub(crate) fn up() -> Result<()> {
              address add fd00:f::1/64 dev {PORT} nodad
              address add 10.16.0.1/24 dev {CLOSED}
              address add fd00:10::1/64 dev {CLOSED} nodad
+             route add local {OWN_PREFIX} dev lo
              neighbour add 10.15.0.2 lladdr {next} dev {PORT}
              neighbour add fd00:f::2 lladdr {next} dev {PORT}
              neighbour add fd00:f::3 lladdr {table} dev {PORT}
@@ -120,12 +123,14 @@ pub(crate) fn routes(model: &mut Model) -> Result<()> {
         "fd00:f::1/128",
         "fd00:10::/128",
         "fd00:10::1/128",
+        OWN_PREFIX,
     ] {
         let own = Hop {
             forwards: false,
             ..hop(PORT_MAC, None, true)
         };
         model.fib.push((prefix(text)?, own));
+        model.own.push(prefix(text)?);
     }
     model.tables.insert(MAIN_TABLE, main);
     let other = hop(PORT_MAC, Some(TABLE_MAC), true);

@@ -32,6 +32,8 @@ pub(crate) struct Packet {
     pub(crate) segments: Segments,
     /// True if the packet leaves by the device that it is at.
     pub(crate) stays: bool,
+    /// True if its outermost headers are those that `enc` has put there.
+    pub(crate) is_on_path: bool,
 }
 
 /// The kernel's knowledge of a packet that leaves, beside the packet's bytes.

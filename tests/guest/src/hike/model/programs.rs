@@ -47,6 +47,8 @@ pub(crate) struct Model {
     pub(crate) table: Vec<(Prefix, Hop)>,
     /// The routes that the kernel's rules lead to.
     pub(crate) fib: Vec<(Prefix, Hop)>,
+    /// The destinations that are the host's own.
+    pub(crate) own: Vec<Prefix>,
     /// The kernel's tables, by number.
     pub(crate) tables: BTreeMap<u32, Vec<(Prefix, Hop)>>,
     /// The access list, and how many packets each rule has decided on.
@@ -81,6 +83,7 @@ impl Model {
                 longest: None,
             },
             stays: false,
+            is_on_path: false,
         };
         let reason = self.decide(&mut packet);
         *self.reasons.entry(reason).or_default() += 1;
@@ -108,11 +111,15 @@ impl Model {
         let class = Rc::clone(class);
         for &name in &class.chain {
             let done = match (name, &class.path, &class.behaviour) {
-                ("enc", Some(path), _) => packet.encapsulate(path),
+                ("enc", Some(path), _) => packet
+                    .may_go(&self.own)
+                    .and_then(|()| packet.encapsulate(path)),
                 ("mon-in", ..) => self.monitor(packet, Direction::In),
                 ("mon-out", ..) => self.monitor(packet, Direction::Out),
                 ("fw-fib", ..) => packet.forward(&self.fib),
-                ("fw-table", ..) => packet.forward(&self.table),
+                ("fw-table", ..) => packet
+                    .may_go(&self.own)
+                    .and_then(|()| packet.forward(&self.table)),
                 ("fw-kernel", ..) => Err("by-chain"),
                 ("drop", ..) => Err("by-program"),
                 ("lanes", ..) => {
@@ -346,6 +353,28 @@ impl Packet {
         }
     }
 
+    /// Fails if a packet that the kernel's routes are not asked for stays here. What is on a path goes to the path's first SID.
+    fn may_go(&self, own: &[Prefix]) -> Result<(), &'static str> {
+        if self.is_on_path {
+            return Ok(());
+        }
+        let (source, destination) = self.ends();
+        // Messages of neighbour discovery have passed no router: RFC 4861, 4.
+        let ip = self.ip();
+        let looks_for_neighbours = self.is_v6()
+            && (ip[6], ip[7]) == (58, 255)
+            && ip.get(40).is_some_and(|kind| (133..=137).contains(kind));
+        if !routable(source) || !routable(destination) || looks_for_neighbours {
+            return Err("fw-not-routable");
+        }
+        // What is for this host leaves by no device.
+        let is_own = own.iter().any(|own| matches(*own, destination));
+        match is_own && self.leaving.is_none() {
+            true => Err("own-address"),
+            false => Ok(()),
+        }
+    }
+
     fn forward(&mut self, routes: &[(Prefix, Hop)]) -> Result<(), &'static str> {
         let destination = self.forwardable()?;
         self.leave(route_to(routes, destination)?)
@@ -400,7 +429,9 @@ impl Packet {
 /// Returns whether routers forward packets from and to an address.
 fn routable(address: IpAddr) -> bool {
     let has_scope = match address {
-        IpAddr::V4(address) => (1..224).contains(&address.octets()[0]),
+        IpAddr::V4(address) => {
+            (1..224).contains(&address.octets()[0]) && !address.is_link_local()
+        }
         IpAddr::V6(address) => !address.is_unicast_link_local() && !address.is_unspecified(),
     };
     has_scope && !address.is_multicast() && !address.is_loopback()

@@ -42,6 +42,7 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "fw-hop-limit",
         "fw-no-neighbour",
         "no-headroom",
+        "own-address",
         "dec-congested",
         "sid-headers",
         "sid-segments-left",
