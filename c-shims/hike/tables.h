@@ -168,6 +168,8 @@ struct hike_rule_port {
 
 /* Set in each device if some of the host's own destinations are prefixes. */
 #define HIKE_DEVICE_OWN_PREFIXES 1
+/* Set: an SRH that comes to a local SID has to be signed, which the kernel verifies. */
+#define HIKE_DEVICE_SIGNED 2
 
 /* A device that packets come from. */
 struct hike_device {

@@ -81,19 +81,25 @@ static __always_inline int hike_read_headers(const struct ipv6hdr *ip6, const vo
 
 /*
  * Does the first checks for every local SID. Returns HIKE_NEXT if there is a behaviour for it, and the headers are those of SRv6;
- * else why not.
+ * else why not. Of those that go on, none has an HMAC, as that is a TLV (net/ipv6/seg6_local.c: get_and_validate_srh,
+ * decap_and_validate).
  */
 static __always_inline int hike_begin_sid(const struct hike_packet *packet, const struct ipv6hdr *ip6,
 					  const void *end, const struct hike_behaviour *behaviour,
 					  struct hike_headers *headers)
 {
+	int reason;
+
 	if (!behaviour)
 		return HIKE_NO_BEHAVIOUR;
 	if (packet->version != 6)
 		return HIKE_SID_HEADERS;
 	if ((void *)(ip6 + 1) > end)
 		return HIKE_MALFORMED;
-	return hike_read_headers(ip6, end, headers);
+	reason = hike_read_headers(ip6, end, headers);
+	if (reason == HIKE_NEXT && headers->srh_bytes && packet->device_flags & HIKE_DEVICE_SIGNED)
+		return HIKE_SID_UNSIGNED;
+	return reason;
 }
 
 /* Goes on to the next segment, which must be left: RFC 8986, 4.1, S12 to S14. */

@@ -250,6 +250,7 @@ pub(crate) struct Device {
 impl Device {
     /// The flags.
     pub(crate) const OWN_PREFIXES: u16 = 1;
+    pub(crate) const SIGNED: u16 = 2;
 }
 
 /// `struct hike_route`.

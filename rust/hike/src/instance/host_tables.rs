@@ -10,7 +10,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{HashMap, LpmTrie, MapData};
 
 use crate::config::destination::Destination;
-use crate::host::links::{receivers, Link};
+use crate::host::links::{receivers, requires_hmac, Link};
 use crate::host::Host;
 use crate::layout::{Address, Device};
 use crate::limits::{DEVICES, OWN_ADDRESSES, OWN_PREFIXES};
@@ -39,7 +39,8 @@ impl Facts {
         self.own.extend(&host.own);
         for index in devices {
             for link in receivers(&host.links, index) {
-                self.devices.extend(device_of(link));
+                let is_signed = requires_hmac(&host.links, link.index);
+                self.devices.extend(device_of(link, is_signed));
             }
         }
     }
@@ -58,10 +59,11 @@ impl Facts {
     }
 }
 
-/// Returns the entry of a device with Ethernet headers.
-fn device_of(link: &Link) -> Option<(u32, Device)> {
+/// Returns the entry of a device with Ethernet headers, whose SRHs may have to be signed.
+fn device_of(link: &Link, is_signed: bool) -> Option<(u32, Device)> {
     let mac = link.mac?;
-    Some((link.index, Device { mac, flags: 0 }))
+    let flags = if is_signed { Device::SIGNED } else { 0 };
+    Some((link.index, Device { mac, flags }))
 }
 
 fn is_address(destination: &Destination) -> bool {

@@ -79,6 +79,7 @@ fn all() -> Vec<Case> {
         peers::kernel::cases(),
         peers::other_hosts::cases(),
         peers::own_traffic::cases(),
+        peers::required_hmac::cases(),
         peers::sids::cases(),
         peers::selftests::cases(),
         peers::tcx::cases(),

@@ -3,18 +3,20 @@
 //! Devices that come, change and go beside a daemon.
 
 use anyhow::{ensure, Result};
+use mflow_hike::config::path::Mode;
 use mflow_hike::Hook;
 
 use super::daemon::{Daemon, Place};
 use crate::hike::network::{
-    mac, text, Network, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE,
+    mac, text, Network, DST_V6, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1,
 };
-use crate::hike::peers::kernel::HOP_LIMIT;
+use crate::hike::peers::kernel::{by_kernel, frame, Shape, HOP_LIMIT};
 use crate::hike::peers::other_hosts::{Ends, LATER, OF_OTHERS};
 use crate::hike::peers::own_traffic::{forget_neighbours, ping, OWN_V4, OWN_V6};
 use crate::hike::Case;
 use crate::machine::command::wait_until;
-use crate::network::topology;
+use crate::network::packet_socket::PacketSocket;
+use crate::network::{netns, topology};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -35,6 +37,11 @@ pub(crate) fn cases() -> Vec<Case> {
             name: "manager/own-traffic",
             proves: "with a class for all destinations, this host's own addresses answer, and one that comes later does, too",
             run: |_| own_traffic(),
+        },
+        Case {
+            name: "manager/required-hmac",
+            proves: "when a device requires signed segment routing headers, of which the kernel tells nobody, unsigned ones are soon left to the kernel",
+            run: |_| required_hmac(),
         },
     ]
 }
@@ -177,6 +184,47 @@ default = {{ chain = "edge", path = "way" }}
     ip(&format!("address add {LATER}/128 dev lo nodad"))?;
     wait_until("the new address answers", || Ok(ping(LATER).is_ok()))?;
     ensure!(daemon.counted("own-address")? > 0, "nothing was for this host");
+    daemon.stop()
+}
+
+fn required_hmac() -> Result<()> {
+    const SHAPE: Shape = Shape {
+        v6: true,
+        mode: Mode::Encaps,
+        sids: 3,
+    };
+    let _network = Network::up()?;
+    let src = PacketSocket::open(SRC, RIGHT)?;
+    let place = Place::new(WAY1);
+    let daemon = place.start()?;
+    daemon.apply(&format!(
+        r#"
+devices = ["{LEFT}"]
+ports = ["{RIGHT}"]
+
+[chains]
+sid = "end,fw-fib"
+
+[behaviours]
+end = {{ action = "End" }}
+
+[classes]
+"fc00:1::/32" = {{ chain = "sid", behaviour = "end" }}
+"#
+    ))?;
+    let is_counted = |reason| {
+        by_kernel(SHAPE, |()| {
+            src.send(&frame(SHAPE, 0, HOP_LIMIT)?)?;
+            Ok(daemon.counted(reason)? > 0)
+        })
+    };
+    wait_until("End goes on", || is_counted("forwarded"))?;
+    netns::within(WAY1, || {
+        topology::sysctl(&format!("net/ipv6/conf/{LEFT}/seg6_require_hmac"), "1")
+    })?;
+    wait_until("unsigned headers are left to the kernel", || {
+        is_counted("sid-unsigned")
+    })?;
     daemon.stop()
 }
 

@@ -35,7 +35,13 @@ const ETHERNET_BYTES: usize = 14;
 
 /// Returns whether frames that are drawn here can have this reason.
 pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
-    let never = ["no-chain-there", "broken-chain", "no-path", "no-behaviour"];
+    let never = [
+        "no-chain-there",
+        "broken-chain",
+        "no-path",
+        "no-behaviour",
+        "sid-unsigned",
+    ];
     let at_xdp_alone = [
         "enc-hop-limit",
         "enc-hop-limit-end",
