@@ -176,6 +176,8 @@ struct hike_device {
 	/* Its own Ethernet address: for this one it receives. */
 	__u8 mac[6];
 	__u16 flags;
+	/* The number of its network namespace, in which its index is its own. */
+	__u32 network;
 };
 
 struct hike_route {
@@ -269,6 +271,8 @@ HIKE_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, HIKE_ROUTES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_route), BPF_F_NO_PREALLOC);
 HIKE_MAP(ports, BPF_MAP_TYPE_DEVMAP_HASH, HIKE_PORTS, sizeof(__u32),
 	 sizeof(struct bpf_devmap_val), 0);
+/* The ports that send packets in several buffers; the values say nothing. */
+HIKE_MAP(wide_ports, BPF_MAP_TYPE_HASH, HIKE_PORTS, sizeof(__u32), sizeof(__u32), BPF_F_NO_PREALLOC);
 
 /*
  * The access list: which rules have a source, a destination, a protocol and ports like those of a packet; the first rule that is in all

@@ -18,7 +18,14 @@ const OLDEST: u32 = 17;
 const NEWEST: u32 = 39;
 
 /// Sources that are compiled for XDP, and those of them that are compiled once more for tcx.
-const OBJECTS: [&str; 4] = ["dispatcher", "compiled", "tail_calls", "baseline"];
+const OBJECTS: [&str; 6] = [
+    "dispatcher",
+    "compiled",
+    "tail_calls",
+    "baseline",
+    "pass",
+    "drops",
+];
 const OBJECTS_OF_TCX: [&str; 3] = ["dispatcher", "compiled", "tail_calls"];
 
 fn main() -> Result<()> {

@@ -245,6 +245,7 @@ impl Path {
 pub(crate) struct Device {
     pub(crate) mac: [u8; 6],
     pub(crate) flags: u16,
+    pub(crate) network: u32,
 }
 
 impl Device {
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(size_of::<Rules>(), RULES / 8);
         assert_eq!(size_of::<RulePort>(), 8);
         assert_eq!(size_of::<Path>(), 8 + PATH_BYTES);
-        assert_eq!(size_of::<Device>(), 8);
+        assert_eq!(size_of::<Device>(), 12);
         assert_eq!(size_of::<Route>(), 20);
         assert_eq!(size_of::<Block>(), 16);
         assert_eq!(size_of::<Counters>(), 16 + FLOW_BLOCKS * 16);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tests of HIKE. In a guest, its programs are held against a model of each, and the kernel's segment routing is the peer. On
-//! this machine's own kernel, the programs are held against the model again, with many more frames. That needs no network, and
-//! takes seconds.
+//! The tests of HIKE. In a guest, its programs are held against a model of each, and the kernel's segment routing is the peer. A
+//! second guest has the distribution's kernel. On this machine's own kernel, the programs are held against the model again, with many
+//! more frames. That needs no network, and takes seconds.
 
 use std::fs;
 use std::process::Command;
@@ -11,15 +11,19 @@ use anyhow::{ensure, Result};
 use mflow_protocol::guest::SEED;
 
 use super::guests::draw;
+use super::stock::NO_DEBIAN;
 use super::vm::{run_each, GuestCases};
 use super::{Ctx, Outcome};
-use crate::kernel::Flavor;
+use crate::kernel::{distribution, Flavor};
 use crate::step::Step;
 use crate::tools;
 use crate::vm::{guest_program, Nic};
 
 /// The part of the guest program that has the cases.
 const HIKE: &str = "hike";
+/// The cases that need a kernel which describes its own structures (BTF), by the beginning of their names. Ours do not, as the
+/// description does not know Rust, so these cases run on the distribution's kernel.
+const TRACED: &str = "traced/";
 /// The case that runs on this machine.
 const HERE: &str = "hike: the model on this machine's kernel";
 /// The numbers of random frames in a full run, and in any other run on this machine. In the guest, any other run has the default
@@ -40,13 +44,31 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         options.push("--whole");
     }
     let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
-    let takes = draw::names(ctx, HIKE, &options, |_| true)?;
-    let guest = draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None);
-    let guest = GuestCases {
-        build: None,
-        ..GuestCases::new(ctx, guest, HIKE, options, takes)
+    let mut outcome = Outcome::default();
+    let of = |name, options: &[String], is_shown: &dyn Fn(&str) -> bool| -> Result<_> {
+        let takes = draw::names(ctx, HIKE, options, is_shown)?;
+        let guest = draw::guest(name, Flavor::Vm, Nic::Virtio, None);
+        Ok(GuestCases {
+            build: None,
+            ..GuestCases::new(ctx, guest, HIKE, options.to_vec(), takes)
+        })
     };
-    let mut outcome = run_each(ctx, &[guest])?;
+    let mut guests = vec![of(HIKE, &options, &|case| !case.starts_with(TRACED))?];
+    let traced = of("hike-traced", &options, &|case| case.starts_with(TRACED))?;
+    // Another boot for a case or two: it is drawn itself.
+    let is_drawn = match &ctx.case {
+        Some(text) => traced.takes.iter().any(|case| case.contains(text)),
+        None => ctx.full || draw::is_odd(&ctx.seed, TRACED),
+    };
+    match tools::find("apt-cache") {
+        _ if !is_drawn => {}
+        Some(_) => guests.push(GuestCases {
+            kernel: Some(distribution::ensure()?),
+            ..traced
+        }),
+        None => outcome.skip(TRACED, NO_DEBIAN),
+    }
+    outcome.add(run_each(ctx, &guests)?);
     if ctx.case.is_none() {
         match refusal()? {
             Some(reason) => outcome.skip(HERE, reason),

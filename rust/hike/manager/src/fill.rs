@@ -44,8 +44,11 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
     }
     for name in &wanted.ports {
         let device = devices.get(name)?;
-        hike.add_port(device.index)
-            .with_context(|| format!("port {name}"))?;
+        let added = match wanted.devices.contains(name) {
+            true => hike.add_port_with_entry(device.index),
+            false => hike.add_port(device.index),
+        };
+        added.with_context(|| format!("port {name}"))?;
     }
     for (&destination, route) in &wanted.routes {
         let route = resolve(route, devices);

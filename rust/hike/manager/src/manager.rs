@@ -42,6 +42,8 @@ pub struct Manager {
     current: Option<Current>,
     /// The last generation there ever was in this folder, as far as is known.
     last_revision: u64,
+    /// True once it has been told that drops of ports are not counted.
+    drops_are_told: bool,
 }
 
 /// The generation that counts.
@@ -92,6 +94,7 @@ impl Manager {
             store,
             current,
             last_revision,
+            drops_are_told: false,
         };
         warnings.extend(manager.settle(devices)?);
         warnings.extend(manager.upgrade(devices));
@@ -232,7 +235,11 @@ impl Manager {
                 generation,
                 known: Some((note, configuration)),
                 ..
-            }) if note.is_of_this_version() => follow(generation, configuration),
+            }) if note.is_of_this_version() => {
+                let host = Host::read()?;
+                follow(generation, configuration, &host)?;
+                generation.mend_ports(&host)
+            }
             _ => Ok(()),
         }
     }
@@ -283,7 +290,7 @@ impl Manager {
         step("filled")?;
         let note = Note::of(&hike, &wanted)?;
         let generation = Generation::stay(hike, &note.bytes()?)?;
-        follow(&generation, &wanted)?;
+        follow(&generation, &wanted, &Host::read()?)?;
         Ok(Current {
             revision,
             generation,
@@ -311,6 +318,12 @@ impl Manager {
                 .with_context(|| format!("device {name}"))?;
             step("switched")?;
         }
+        // Those that are devices, too, have an entry now.
+        for name in wanted.ports.intersection(&wanted.devices) {
+            next.generation
+                .open_port(devices.get(name)?.index)
+                .with_context(|| format!("port {name}"))?;
+        }
         Ok(())
     }
 
@@ -323,12 +336,17 @@ impl Manager {
             Some(Current { known: None, .. }) => return Ok(warnings),
             Some(Current {
                 generation,
-                known: Some((_, configuration)),
+                known: Some((note, configuration)),
                 ..
             }) => {
                 settle_monitors(generation, configuration)?;
                 step("counted")?;
                 warnings = self.settle_devices(generation, configuration, devices)?;
+                if note.is_of_this_version() {
+                    // One that was a device, too, has no program any more.
+                    let mended = Host::read().and_then(|host| generation.mend_ports(&host));
+                    warnings.extend(mended.err().map(|error| format!("{error:#}")));
+                }
                 warnings.extend(settle_routes(configuration, devices));
             }
             None => release_all(&self.store, devices)?,
@@ -336,7 +354,31 @@ impl Manager {
         step("settled")?;
         let counts = self.current.as_ref().map(|current| current.revision);
         remove_others(&self.store, counts)?;
+        // Those of the generation before have gone with it.
+        warnings.extend(self.count_drops());
         Ok(warnings)
+    }
+
+    /// Has the generation that counts tell what ports drop. Returns what should be told if this cannot be, once.
+    fn count_drops(&mut self) -> Option<String> {
+        let Some(Current {
+            generation,
+            known: Some((note, _)),
+            ..
+        }) = &self.current
+        else {
+            return None;
+        };
+        if !note.is_of_this_version() {
+            return None;
+        }
+        let why = match generation.count_drops() {
+            Ok(true) => return None,
+            Ok(false) => "this kernel has no BTF".to_owned(),
+            Err(error) => format!("{error:#}"),
+        };
+        let is_told = std::mem::replace(&mut self.drops_are_told, true);
+        (!is_told).then(|| format!("what ports drop is counted as forwarded: {why}"))
     }
 
     fn settle_devices(
@@ -368,12 +410,11 @@ impl Manager {
     }
 }
 
-/// Makes a generation know what this host is now.
-fn follow(generation: &Generation, configuration: &Configuration) -> Result<()> {
-    let host = Host::read()?;
+/// Makes a generation know what this host is.
+fn follow(generation: &Generation, configuration: &Configuration, host: &Host) -> Result<()> {
     let names = configuration.devices.iter();
     let devices = names.filter_map(|name| host.index(name));
-    generation.follow(&host, devices)
+    generation.follow(host, devices)
 }
 
 /// Removes all that is in the kernel: packets take the kernel's path.

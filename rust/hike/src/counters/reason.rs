@@ -34,6 +34,24 @@ pub fn reasons() -> &'static [Reason] {
     REASONS
 }
 
+/// The reason of packets that were sent to a port, and that of those among them that the port has dropped.
+const FORWARDED: &str = "forwarded";
+const PORT_DROPPED: &str = "port-dropped";
+
+/// Returns counts by which each packet has one reason: programs count a packet as forwarded before its port may drop it.
+pub(crate) fn settled(mut counts: Vec<(&'static Reason, u64)>) -> Vec<(&'static Reason, u64)> {
+    let dropped = counts
+        .iter()
+        .find(|(reason, _)| reason.name == PORT_DROPPED)
+        .map_or(0, |(_, pkts)| *pkts);
+    for (reason, pkts) in &mut counts {
+        if reason.name == FORWARDED {
+            *pkts = pkts.saturating_sub(dropped);
+        }
+    }
+    counts
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -44,5 +62,19 @@ mod tests {
     fn names_are_unique() {
         let names: BTreeSet<_> = REASONS.iter().map(|reason| reason.name).collect();
         assert_eq!(names.len(), REASONS.len());
+    }
+
+    #[test]
+    fn what_a_port_drops_is_not_forwarded() {
+        let counts = REASONS.iter().map(|reason| match reason.name {
+            FORWARDED => (reason, 10),
+            PORT_DROPPED => (reason, 3),
+            _ => (reason, 1),
+        });
+        let settled = settled(counts.collect());
+        let of = |name: &str| settled.iter().find(|(reason, _)| reason.name == name);
+        assert_eq!(of(FORWARDED).map(|(_, pkts)| *pkts), Some(7));
+        assert_eq!(of(PORT_DROPPED).map(|(_, pkts)| *pkts), Some(3));
+        assert_eq!(of("no-class").map(|(_, pkts)| *pkts), Some(1));
     }
 }

@@ -14,10 +14,13 @@ use anyhow::{bail, Context as _, Result};
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::Program;
 
+use super::drops::Drops;
+use super::hike::ports::Ports;
 use super::hike::{remove, Engine, Hike};
 use super::hook::Hook;
 use super::host_tables::{Facts, HostTables};
 use super::links;
+use super::ports::is_closed;
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
 use crate::config::path::Path;
 use crate::config::rule::Rule;
@@ -152,6 +155,41 @@ impl Generation {
         HostTables::open(&self.folder)?.write(&facts)
     }
 
+    /// Makes a port of its send frames of XDP, as [`Hike::add_port`] does.
+    pub fn open_port(&self, device: u32) -> Result<()> {
+        match self.hook {
+            Hook::Xdp => Ports::open(&self.folder)?.keep(&self.folder, device),
+            Hook::Tcx => Ok(()),
+        }
+    }
+
+    /// Begins to count what ports drop, unless that is done; returns whether this kernel can. Only one generation at a time may, as its
+    /// counters are those of the one before.
+    pub fn count_drops(&self) -> Result<bool> {
+        if self.hook == Hook::Tcx || Drops::are_in(&self.folder) {
+            return Ok(true);
+        }
+        let Some(drops) = Drops::count(&self.folder)? else {
+            return Ok(false);
+        };
+        drops.stay(&self.folder)?;
+        Ok(true)
+    }
+
+    /// Opens the ports again that have lost their program.
+    pub fn mend_ports(&self, host: &Host) -> Result<()> {
+        if self.hook == Hook::Tcx {
+            return Ok(());
+        }
+        for device in self.ports()? {
+            if host.links.get(&device).is_some_and(is_closed) {
+                self.open_port(device)
+                    .with_context(|| format!("port {device}"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns how many packets each reason has had.
     pub fn reasons(&self) -> Result<Vec<(&'static Reason, u64)>> {
         let counts: PerCpuArray<MapData, u64> = open(&self.folder, REASONS)?.try_into()?;
@@ -159,7 +197,7 @@ impl Generation {
             let of_cpus = counts.get(&number, 0)?;
             Ok((reason, of_cpus.iter().sum()))
         });
-        counts.collect()
+        Ok(reason::settled(counts.collect::<Result<_>>()?))
     }
 
     /// Returns how many packets each rule of its access list, of which there are this many, has decided on.

@@ -18,6 +18,7 @@ mod entry;
 mod flow_classes;
 mod host;
 mod lengths;
+pub(super) mod ports;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -27,8 +28,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use aya::maps::lpm_trie::Key;
-use aya::maps::xdp::XdpMapError;
-use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
+use aya::maps::{Array, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
 use aya::Ebpf;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ use self::classes::Entry;
 use self::flow_classes::FlowClasses;
 use self::host::Hosts;
 use self::lengths::Lengths;
+use self::ports::Ports;
+use super::drops::Drops;
 use super::hook::{Attached, Hook};
 use super::loader;
 use crate::config::behaviour::Behaviour;
@@ -51,7 +53,7 @@ use crate::counters::monitors;
 use crate::counters::path_flows::PathFlows;
 use crate::counters::reason::{self, Reason};
 use crate::layout::{self, Address};
-use crate::limits::{BEHAVIOURS, CHAINS, PATHS, PORTS, ROUTES};
+use crate::limits::{BEHAVIOURS, CHAINS, PATHS, ROUTES};
 use crate::maps::{open, or_full};
 use crate::tables::access_list::AccessList;
 use crate::tables::packets;
@@ -124,6 +126,11 @@ pub struct Hike {
     tables: Tables,
     links: BTreeMap<String, Attached>,
     hosts: Hosts,
+    ports: Ports,
+    /// The programs that count what its ports drop.
+    drops: Option<Drops>,
+    /// True if it begins to count drops by itself. A generation is told to.
+    counts_by_itself: bool,
     chains: Slots<Chain>,
     /// The program of each distinct chain, and how many chains have it.
     loaded: Vec<Loaded>,
@@ -149,7 +156,6 @@ struct Tables {
     paths: Array<MapData, layout::Path>,
     behaviours: Array<MapData, layout::Behaviour>,
     routes: LpmTrie<MapData, Address, layout::Route>,
-    ports: DevMapHash<MapData>,
     reasons: PerCpuArray<MapData, u64>,
 }
 
@@ -164,7 +170,6 @@ impl Tables {
             paths: open(folder, "paths")?.try_into()?,
             behaviours: open(folder, "behaviours")?.try_into()?,
             routes: open(folder, "routes")?.try_into()?,
-            ports: open(folder, "ports")?.try_into()?,
             reasons: open(folder, "reasons")?.try_into()?,
         })
     }
@@ -178,7 +183,9 @@ impl Hike {
 
     /// Makes one at a hook. What it has is its own: two instances for both hooks do not know of each other.
     pub fn at(hook: Hook, folder: &FilePath, engine: Engine) -> Result<Self> {
-        Self::prepared(hook, folder, engine, |_| Ok(()))
+        let mut hike = Self::prepared(hook, folder, engine, |_| Ok(()))?;
+        hike.counts_by_itself = hook == Hook::Xdp;
+        Ok(hike)
     }
 
     /// Makes an instance in a folder into which maps of others may be pinned first.
@@ -212,6 +219,9 @@ impl Hike {
             tables: Tables::open(folder)?,
             links: BTreeMap::new(),
             hosts: Hosts::open(folder)?,
+            ports: Ports::open(folder)?,
+            drops: None,
+            counts_by_itself: false,
             chains: Slots::new(CHAINS),
             loaded: Vec::new(),
             paths: Slots::new(PATHS),
@@ -293,26 +303,6 @@ impl Hike {
         self.behaviours.get(id.0.into())?.as_ref()
     }
 
-    /// Lets packets leave through a device. At XDP, its driver must take frames from there, and a veth's other end must have a program or
-    /// GRO; at tcx, any device is good, and a packet may leave by the one that it is at without this.
-    pub fn add_port(&mut self, device: u32) -> Result<()> {
-        let written = self.tables.ports.insert(device, device, None, 0);
-        let written = written.map_err(|error| match error {
-            XdpMapError::MapError(error) => error,
-            error => unreachable!("no program is chained: {error}"),
-        });
-        or_full(written, "ports", PORTS)
-            .with_context(|| format!("device {device} cannot be a port"))
-    }
-
-    /// Lets no more packets leave through a device: the kernel gets them.
-    pub fn remove_port(&mut self, device: u32) -> Result<()> {
-        self.tables
-            .ports
-            .remove(device)
-            .with_context(|| format!("device {device} is no port"))
-    }
-
     /// Says where `fw-table` sends packets of a destination; a default is the prefix of 0 bits.
     pub fn set_route(&mut self, destination: Destination, route: &Route) -> Result<()> {
         let value = layout::Route {
@@ -379,7 +369,7 @@ impl Hike {
             let of_cpus = self.tables.reasons.get(&number, 0)?;
             Ok((reason, of_cpus.iter().sum()))
         });
-        counts.collect()
+        Ok(reason::settled(counts.collect::<Result<_>>()?))
     }
 }
 

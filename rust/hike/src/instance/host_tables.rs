@@ -39,15 +39,19 @@ impl Facts {
         self.own.extend(&host.own);
         for index in devices {
             for link in receivers(&host.links, index) {
-                let is_signed = requires_hmac(&host.links, link.index);
-                self.devices.extend(device_of(link, is_signed));
+                self.devices.extend(device_of(host, link));
             }
         }
     }
 
     /// Adds a device of which nobody but the caller knows.
     pub(crate) fn add_device(&mut self, index: u32, mac: [u8; 6]) {
-        self.devices.insert(index, Device { mac, flags: 0 });
+        let device = Device {
+            mac,
+            flags: 0,
+            network: 0,
+        };
+        self.devices.insert(index, device);
     }
 
     /// Returns the flags that each device has.
@@ -59,11 +63,19 @@ impl Facts {
     }
 }
 
-/// Returns the entry of a device with Ethernet headers, whose SRHs may have to be signed.
-fn device_of(link: &Link, is_signed: bool) -> Option<(u32, Device)> {
-    let mac = link.mac?;
-    let flags = if is_signed { Device::SIGNED } else { 0 };
-    Some((link.index, Device { mac, flags }))
+/// Returns the entry of a device with Ethernet headers.
+fn device_of(host: &Host, link: &Link) -> Option<(u32, Device)> {
+    let flags = match requires_hmac(&host.links, link.index) {
+        true => Device::SIGNED,
+        false => 0,
+    };
+    let device = Device {
+        mac: link.mac?,
+        flags,
+        // CAST: the kernel's numbers of namespaces have 32 bits.
+        network: host.namespace as u32,
+    };
+    Some((link.index, device))
 }
 
 fn is_address(destination: &Destination) -> bool {

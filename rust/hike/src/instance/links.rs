@@ -17,6 +17,8 @@ use aya::sys::SyscallError;
 use aya_obj::programs::XdpAttachType;
 
 use super::hook::Hook;
+use super::kept_link::KeptLink;
+use super::ports::make_way;
 
 /// The error of `bpf(2)` for a link whose device has gone.
 const ENOLINK: i32 = 67;
@@ -64,6 +66,12 @@ pub fn linked(links: &Path) -> Result<Vec<Linked>> {
 /// Gives packets of a device back to the kernel's path.
 pub fn release(links: &Path, linked: Linked) -> Result<()> {
     let pin = linked.pin(links);
+    if linked.hook == Hook::Xdp {
+        // At once: without its file, the link goes some time later, and a port needs another program then.
+        let link = PinnedLink::from_pin(&pin).map(FdLink::from);
+        let number = link.and_then(|link| Ok(link.info()?.id()));
+        let _gone = number.map(|number| KeptLink::open(number).and_then(|link| link.detach()));
+    }
     match fs::remove_file(&pin) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", pin.display()))
@@ -132,9 +140,8 @@ fn update(entry: &mut Program, link: FdLink) -> Result<Updated> {
 
 fn attach(entry: &mut Program, name: &str, device: u32) -> Result<FdLink> {
     match entry {
-        Program::Xdp(entry) => entry
-            .attach_to_if_index(device, XdpMode::Default)
-            .map_err(anyhow::Error::from)
+        Program::Xdp(entry) => make_way(device)
+            .and_then(|()| Ok(entry.attach_to_if_index(device, XdpMode::Default)?))
             .and_then(|link| Ok(FdLink::try_from(entry.take_link(link)?)?))
             .context("it takes no XDP program, or has another one already"),
         Program::SchedClassifier(entry) => entry

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail, Context as _, Error, Result};
 use aya::programs::{Program, ProgramError, ProgramFd};
-use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
+use aya::{include_bytes_aligned, Btf, Ebpf, EbpfLoader};
 
 use super::hook::Hook;
 use crate::config::chain::Chain;
@@ -21,9 +21,13 @@ static COMPILED_TCX: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/c
 static TAIL_CALLS_TCX: &[u8] =
     include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tail_calls_tcx.o"));
 static BASELINE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/baseline.o"));
+static PASS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pass.o"));
+static DROPS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/drops.o"));
 
 /// The constant of the objects that are loaded for one chain each.
 const CHAIN: &str = "hike_chain";
+/// The constant of the object that counts drops: the kernel's number of the table of ports.
+const PORTS_ID: &str = "hike_ports_id";
 
 /// Makes the maps of the dispatcher, and loads it.
 pub(crate) fn dispatcher(hook: Hook, folder: &Path) -> Result<Ebpf> {
@@ -84,6 +88,27 @@ fn calls_of(hook: Hook) -> &'static [u8] {
 pub(crate) fn baseline() -> Result<Ebpf> {
     let object = EbpfLoader::new().btf(None).load(BASELINE);
     object.context("cannot make the map of the baseline")
+}
+
+/// Loads the program of ports. Each time it is another one, which tells the link that it is attached by.
+pub(crate) fn pass() -> Result<Ebpf> {
+    let object = EbpfLoader::new().btf(None).load(PASS);
+    let mut object = object.context("cannot load the program of ports")?;
+    load(&mut object, PASS_PROGRAM)?;
+    Ok(object)
+}
+
+pub(crate) const PASS_PROGRAM: &str = "hike_pass";
+
+/// Opens the maps of the programs that count drops of these ports, and loads none of the programs yet.
+pub(crate) fn drops(folder: &Path, description: &Btf, ports: u32) -> Result<Ebpf> {
+    let mut loader = EbpfLoader::new();
+    loader
+        .btf(Some(description))
+        .default_map_pin_directory(folder)
+        .override_global(PORTS_ID, &ports, true);
+    let object = loader.load(DROPS);
+    object.context("cannot load the programs that count what ports drop")
 }
 
 /// Loads a program of an object; returns what refers to it.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One instance: its programs (`loader`), where packets come to it ([`hook`]), what it knows of its host (`host_tables`), its tables
-//! and changes that are taken whole ([`hike`]), and what stays when its process ends ([`generation`], [`links`], `readback`).
+//! One instance: its programs (`loader`), where packets come to it ([`hook`]) and leave (`ports`, `kept_link`, `drops`), what it knows of its
+//! host (`host_tables`), its tables and changes that are taken whole ([`hike`]), and what stays when its process ends ([`generation`],
+//! [`links`], `readback`).
 
+mod drops;
 pub mod generation;
 pub mod hike;
 pub mod hook;
 pub(crate) mod host_tables;
+mod kept_link;
 pub mod links;
 pub(crate) mod loader;
+mod ports;
 pub(crate) mod readback;

@@ -79,6 +79,7 @@ fn all() -> Vec<Case> {
         peers::kernel::cases(),
         peers::other_hosts::cases(),
         peers::own_traffic::cases(),
+        peers::port_drops::cases(),
         peers::required_hmac::cases(),
         peers::sids::cases(),
         peers::selftests::cases(),
@@ -90,6 +91,8 @@ fn all() -> Vec<Case> {
         manager::watch::cases(),
         manager::kernel::cases(),
         manager::devices::cases(),
+        manager::ports::cases(),
+        manager::nics::cases(),
     ]
     .into_iter()
     .flatten()

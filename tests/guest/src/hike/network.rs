@@ -47,19 +47,7 @@ impl Network {
         }
         let network = Self(());
         for node in NODES {
-            netns::within(node, || {
-                topology::sysctl("net/ipv4/ip_forward", "1")?;
-                for scope in ["all", "default"] {
-                    for (knob, value) in [
-                        ("forwarding", "1"),
-                        ("accept_dad", "0"),
-                        ("seg6_enabled", "1"),
-                    ] {
-                        topology::sysctl(&format!("net/ipv6/conf/{scope}/{knob}"), value)?;
-                    }
-                }
-                Ok(())
-            })?;
+            make_router(node)?;
         }
         for (link, ends) in NODES.windows(2).enumerate() {
             topology::ip_in(
@@ -104,6 +92,23 @@ impl Network {
         )?;
         Ok(network)
     }
+}
+
+/// Makes a node forward, before it has devices.
+pub(super) fn make_router(node: &str) -> Result<()> {
+    netns::within(node, || {
+        topology::sysctl("net/ipv4/ip_forward", "1")?;
+        for scope in ["all", "default"] {
+            for (knob, value) in [
+                ("forwarding", "1"),
+                ("accept_dad", "0"),
+                ("seg6_enabled", "1"),
+            ] {
+                topology::sysctl(&format!("net/ipv6/conf/{scope}/{knob}"), value)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 impl Drop for Network {

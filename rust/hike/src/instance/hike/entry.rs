@@ -8,6 +8,7 @@ use aya::programs::{Program, SchedClassifier, Xdp};
 use super::Hike;
 use crate::instance::hook::{self, Hook};
 use crate::instance::loader::{self, DISPATCHER_PROGRAM};
+use crate::instance::ports::make_way;
 
 impl Hike {
     /// Returns where it gets packets.
@@ -18,6 +19,7 @@ impl Hike {
     /// Leaves all of it in the kernel, with the entry pinned by this name, too.
     pub(crate) fn stay(mut self, entry: &str) -> Result<()> {
         let pin = self.folder.join(entry);
+        self.ports.stay(&self.folder)?;
         self.entry()?.pin(pin)?;
         self.stays = true;
         Ok(())
@@ -33,12 +35,12 @@ impl Hike {
             "packets of {device} come here already"
         );
         if self.hook == Hook::Xdp {
-            self.hosts.receive(device)?;
+            make_way(self.hosts.receive(device)?)?;
         }
         let attached = match hook::attach(self.entry()?, device) {
             Ok(attached) => attached,
             Err(error) => {
-                self.hosts.forget(device)?;
+                self.leave(device)?;
                 return Err(error);
             }
         };
@@ -51,7 +53,16 @@ impl Hike {
         let attached = self.links.remove(device);
         let attached = attached.with_context(|| format!("packets of {device} do not come here"))?;
         hook::detach(self.entry()?, attached)?;
-        self.hosts.forget(device)
+        self.leave(device)
+    }
+
+    /// Forgets a device, which may be a port and then needs another program.
+    fn leave(&mut self, device: &str) -> Result<()> {
+        if self.hook == Hook::Tcx {
+            return Ok(());
+        }
+        self.hosts.forget(device)?;
+        self.ports.mend()
     }
 
     fn entry(&mut self) -> Result<&mut Program> {

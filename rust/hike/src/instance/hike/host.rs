@@ -3,19 +3,14 @@
 //! The hosts that packets of an instance come from: network namespaces, each with devices of its own.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path as FilePath;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{bail, ensure, Result};
 
 use super::Hike;
 use crate::host::Host;
 use crate::instance::host_tables::{Facts, HostTables};
 use crate::instance::hook::Hook;
-
-/// The calling thread's network namespace.
-const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// The tables about hosts, and what they are made of.
 pub(super) struct Hosts {
@@ -33,11 +28,6 @@ struct Namespace {
     devices: BTreeMap<String, u32>,
 }
 
-/// Returns the number of the calling thread's network namespace.
-fn namespace() -> Result<u64> {
-    Ok(fs::metadata(NAMESPACE).context(NAMESPACE)?.ino())
-}
-
 impl Hosts {
     /// Opens the tables of an instance to which no packets come yet.
     pub(super) fn open(folder: &FilePath) -> Result<Self> {
@@ -48,9 +38,10 @@ impl Hosts {
         })
     }
 
-    /// Notes a device of the calling thread's namespace, before packets come from it.
-    pub(super) fn receive(&mut self, device: &str) -> Result<()> {
-        let (number, host) = (namespace()?, Host::read()?);
+    /// Notes a device of the calling thread's namespace, before packets come from it; returns its index.
+    pub(super) fn receive(&mut self, device: &str) -> Result<u32> {
+        let host = Host::read()?;
+        let number = host.namespace;
         let link = host.named(device)?;
         let index = link.index;
         ensure!(
@@ -67,7 +58,8 @@ impl Hosts {
         let namespace = self.namespaces.entry(number).or_default();
         namespace.host = host;
         namespace.devices.insert(device.to_owned(), index);
-        self.write()
+        self.write()?;
+        Ok(index)
     }
 
     /// Forgets a device, from which no packets come any more.
@@ -81,8 +73,8 @@ impl Hosts {
 
     /// Notes what the host of the calling thread's namespace is now.
     fn follow(&mut self) -> Result<()> {
-        let (number, host) = (namespace()?, Host::read()?);
-        self.namespaces.entry(number).or_default().host = host;
+        let host = Host::read()?;
+        self.namespaces.entry(host.namespace).or_default().host = host;
         self.write()
     }
 
@@ -108,12 +100,14 @@ impl Namespace {
 
 impl Hike {
     /// Reads again what the calling thread's network namespace is, after devices or addresses have changed there. Until then, packets
-    /// for a new Ethernet address of a device are left to the kernel, as those for other hosts are.
+    /// for a new Ethernet address of a device are left to the kernel, as those for other hosts are. Also opens ports again whose
+    /// program others have taken off.
     pub fn follow(&mut self) -> Result<()> {
-        match self.hook {
-            Hook::Xdp => self.hosts.follow(),
-            Hook::Tcx => Ok(()),
+        if self.hook == Hook::Tcx {
+            return Ok(());
         }
+        self.hosts.follow()?;
+        self.ports.mend()
     }
 
     /// Says of a device, by its index, which Ethernet address it has, if its packets come by other ways than [`Self::attach`]: by

@@ -90,7 +90,7 @@ fn come_and_go(hook: Hook) -> Result<()> {
         daemon.ask("show devices")? == serde_json::json!([]),
         "half a file was applied"
     );
-    ip("link add two type veth peer name two-peer\nlink set two up")?;
+    add_two()?;
     whole(&daemon, &wanted, "the devices of the file are there")?;
     // Tables have two's number, which is another one then.
     ip("link del two")?;
@@ -103,7 +103,8 @@ fn come_and_go(hook: Hook) -> Result<()> {
         gone.contains(&["port", "two"]) && gone.contains(&["kernel-route", "way"]),
         "without two, {gone:?} differs"
     );
-    ip("link del one\nlink add two type veth peer name two-peer\nlink set two up")?;
+    ip("link del one")?;
+    add_two()?;
     ip("link add one type veth peer name one-peer")?;
     whole(&daemon, &wanted, "both devices are there again")?;
     // The kernel forgets routes of a device that is down.
@@ -119,6 +120,13 @@ fn come_and_go(hook: Hook) -> Result<()> {
     let daemon = place.start()?;
     whole(&daemon, &wanted, "hiked is there again")?;
     daemon.stop()
+}
+
+/// Adds the port. It sends frames of XDP from the moment on at which it has its name.
+fn add_two() -> Result<()> {
+    ip("link add new type veth peer name two-peer")?;
+    netns::run(INGRESS, "ethtool -K two-peer gro on")?;
+    ip("link set two-peer up\nlink set new name two\nlink set two up")
 }
 
 fn new_address() -> Result<()> {

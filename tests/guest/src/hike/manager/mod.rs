@@ -5,6 +5,8 @@
 pub(crate) mod daemon;
 pub(crate) mod devices;
 pub(crate) mod kernel;
+pub(crate) mod nics;
+pub(crate) mod ports;
 pub(crate) mod rules;
 pub(crate) mod transactions;
 pub(crate) mod watch;

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::packet::Hop;
 use super::programs::{Model, Prefix};
+use crate::machine::command;
 use crate::network::topology;
 
 pub(crate) const NAMESPACE: &str = "fuzz";
@@ -61,7 +62,9 @@ pub(crate) fn up() -> Result<()> {
              route add fc00:2::/32 via fd00:10::2
              route add 2001:db8:1::/48 via fd00:f::3 table {OTHER_TABLE}"
         ),
-    )
+    )?;
+    // What XDP redirects to a veth needs a NAPI at its other end.
+    command::run("ethtool -K peer0 gro on").map(drop)
 }
 
 /// Tells the model what the routes above, and those of the table, say.

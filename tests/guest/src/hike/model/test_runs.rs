@@ -41,6 +41,7 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "no-path",
         "no-behaviour",
         "sid-unsigned",
+        "port-dropped",
     ];
     let at_xdp_alone = [
         "enc-hop-limit",

@@ -7,6 +7,7 @@ pub(crate) mod local_sids;
 pub(crate) mod mesh;
 pub(crate) mod other_hosts;
 pub(crate) mod own_traffic;
+pub(crate) mod port_drops;
 pub(crate) mod required_hmac;
 pub(crate) mod selftests;
 pub(crate) mod sids;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context as _, Result};
 use aya::maps::MapData;
 use mflow_hike::limits::{CHAINS, CLASSES, PORTS};
-use mflow_hike::{ChainId, Class, Destination, Engine, Hike};
+use mflow_hike::{ChainId, Class, Destination, Engine, Hike, Hook};
 use nix::net::if_::if_nametoindex;
 
 use super::classes::{frame, run};
-use crate::hike::{instance, Case};
+use crate::hike::{instance, instance_at, Case};
 use crate::network::{netns, topology};
 
 /// Prefixes that have classes.
@@ -205,24 +205,25 @@ fn others() -> Result<()> {
 }
 
 fn ports() -> Result<()> {
-    let mut classed = Classed::new()?;
+    // Any device is good there.
+    let mut hike = instance_at(Hook::Tcx, Engine::Compiled)?;
     let lines = (0..PORTS).map(|number| format!("link add full{number} type bridge"));
     topology::ip_in(NODE, &lines.collect::<Vec<_>>().join("\n"))?;
     netns::within(NODE, || {
         let lo = if_nametoindex("lo")?;
-        classed.hike.add_port(lo)?;
+        hike.add_port(lo)?;
         for number in 1..PORTS {
             let port = if_nametoindex(format!("full{number}").as_str())?;
-            classed.hike.add_port(port)?;
+            hike.add_port(port)?;
         }
         let more = if_nametoindex("full0")?;
-        let said = classed.hike.add_port(more);
+        let said = hike.add_port(more);
         let said = said.err().map(|error| format!("{error:#}"));
         let expected = format!(
             "device {more} cannot be a port: there are {PORTS} ports already, and no more are allowed"
         );
         ensure!(said.as_deref() == Some(&expected[..]), "it says {said:?}");
-        classed.hike.remove_port(lo)?;
-        classed.hike.add_port(more)
+        hike.remove_port(lo)?;
+        hike.add_port(more)
     })
 }
