@@ -39,7 +39,7 @@ int hike_compiled(struct hike_context *context)
 	for (int i = 0; i < HIKE_CHAIN_PROGRAMS; i++) {
 		reason = hike_run(hike_chain[i], context, &packet);
 		if (reason != HIKE_NEXT)
-			return hike_finish(reason);
+			return hike_finish(hike_tell_apart(context, reason));
 	}
 	return hike_finish(HIKE_BROKEN_CHAIN);
 }

@@ -66,7 +66,7 @@ int hike_dispatcher(struct hike_context *context)
 	if (reason == HIKE_NEXT)
 		reason = hike_parse(context, packet, &destination);
 	if (reason != HIKE_NEXT)
-		return hike_finish(reason);
+		return hike_finish(hike_tell_apart(context, reason));
 	hike_find_segments(context, packet);
 	hike_whole(&destination, packet->version);
 	if (!hike_find_class(context, packet, &destination))

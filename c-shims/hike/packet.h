@@ -106,19 +106,17 @@ static __always_inline bool hike_fits(const void *start, __u64 bytes, const void
 	return start + (bytes & 0x1ffff) <= end;
 }
 
-/* Returns the length that an IP header says, or 0 if this is less than the header's own length, or more than there is. */
-static __always_inline __u32 hike_bytes6(const struct ipv6hdr *ip6, const void *end)
+/* Returns the length that an IP header says, or 0 if this is less than the header's own length. */
+static __always_inline __u32 hike_bytes6(const struct ipv6hdr *ip6)
 {
-	__u32 bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
-
-	return hike_fits(ip6, bytes, end) ? bytes : 0;
+	return bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
 }
 
-static __always_inline __u32 hike_bytes4(const struct iphdr *ip4, const void *end)
+static __always_inline __u32 hike_bytes4(const struct iphdr *ip4)
 {
 	__u32 bytes = bpf_ntohs(ip4->tot_len);
 
-	return bytes >= ip4->ihl * 4 && hike_fits(ip4, bytes, end) ? bytes : 0;
+	return bytes >= ip4->ihl * 4 ? bytes : 0;
 }
 
 /*

@@ -40,7 +40,7 @@ int hike_start_chain(struct hike_context *context)
 			return HIKE_TO_KERNEL;				\
 		reason = NAME(context, packet);				\
 		if (reason != HIKE_NEXT)				\
-			return hike_finish(reason);			\
+			return hike_finish(hike_tell_apart(context, reason));	\
 		packet->position++;					\
 		return hike_go_on(context, packet);				\
 	}

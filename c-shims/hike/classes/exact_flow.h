@@ -46,6 +46,7 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 	const void *end = hike_data_end(context);
 	struct hike_exact_flow flow = { .version = packet->version };
 	const struct hike_class *found = NULL;
+	const void *behind_ports;
 	__be32 label = 0;
 
 	HIKE_COPY(__u64, &flow.destination[0], &destination->address[0]);
@@ -58,6 +59,7 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 		hike_copy_address(flow.source, &ip6->saddr);
 		flow.protocol = ip6->nexthdr;
 		flow.ports_or_label = hike_ports_of(ip6 + 1, end, ip6->nexthdr);
+		behind_ports = (const void *)(ip6 + 1) + sizeof(__be32);
 		label = *(__be32 *)ip6 & bpf_htonl(HIKE_FLOW_LABEL);
 	} else {
 		const struct iphdr *ip4 = hike_open_ip4(context, packet);
@@ -69,7 +71,11 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 		/* All fragments of a packet are of one flow, and only the first has ports. */
 		if (!(ip4->frag_off & bpf_htons(HIKE_FRAGMENT4)))
 			flow.ports_or_label = hike_ports_of((const void *)ip4 + ip4->ihl * 4, end, ip4->protocol);
+		behind_ports = (const void *)ip4 + ip4->ihl * 4 + sizeof(__be32);
 	}
+	/* With its ports in another buffer, nobody can say whose flow it is: the kernel gets it. */
+	if (hike_is_apart(context, behind_ports))
+		return false;
 	if (packet->class.chain & HIKE_CLASS_HAS_PORTS)
 		found = bpf_map_lookup_elem(&exact_flows, &flow);
 	if (!found && packet->class.chain & HIKE_CLASS_HAS_LABELS && packet->version == 6) {

@@ -175,31 +175,43 @@ static __always_inline __u32 hike_segments(const struct hike_packet *packet)
 	return packet->segments;
 }
 
+/* The kernel has pulled the headers to the front, so what is not there is missing. */
+static __always_inline bool hike_is_apart(const struct hike_context *context, const void *to)
+{
+	return false;
+}
+
+static __always_inline int hike_tell_apart(const struct hike_context *context, int reason)
+{
+	return reason;
+}
+
 /*
  * Returns whether the packet has @bytes at least. Returns false if it is longer than an IP header can say (BIG TCP): such a
  * packet has its length elsewhere, which is not read.
  */
-static __always_inline bool hike_has_bytes(const struct hike_context *context, __u32 bytes)
+static __always_inline bool hike_has_bytes(const struct hike_context *context, __u32 at, const void *from,
+					   __u32 bytes, const void *end)
 {
 	__u32 whole = context->len - ETH_HLEN;
 
 	return bytes <= whole && whole <= HIKE_MOST_BYTES6;
 }
 
-static __always_inline __u32 hike_whole_bytes6(const struct hike_context *context, const struct ipv6hdr *ip6,
-					       const void *end)
+static __always_inline __u32 hike_whole_bytes6(const struct hike_context *context, const struct hike_packet *packet,
+					       const struct ipv6hdr *ip6, const void *end)
 {
-	__u32 bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+	__u32 bytes = hike_bytes6(ip6);
 
-	return hike_has_bytes(context, bytes) ? bytes : 0;
+	return hike_has_bytes(context, packet->ip_at, ip6, bytes, end) ? bytes : 0;
 }
 
-static __always_inline __u32 hike_whole_bytes4(const struct hike_context *context, const struct iphdr *ip4,
-					       const void *end)
+static __always_inline __u32 hike_whole_bytes4(const struct hike_context *context, const struct hike_packet *packet,
+					       const struct iphdr *ip4, const void *end)
 {
-	__u32 bytes = bpf_ntohs(ip4->tot_len);
+	__u32 bytes = hike_bytes4(ip4);
 
-	return bytes >= ip4->ihl * 4 && hike_has_bytes(context, bytes) ? bytes : 0;
+	return hike_has_bytes(context, packet->ip_at, ip4, bytes, end) ? bytes : 0;
 }
 
 /* Returns the bytes that count: all of a packet that is not cut, or whose header could not say its length. */
@@ -247,6 +259,11 @@ static __always_inline long hike_take_off(struct hike_context *context, __u32 by
 static __always_inline bool hike_has_port(const struct hike_context *context, __u32 port)
 {
 	return port == context->ifindex || bpf_map_lookup_elem(&ports, &port);
+}
+
+static __always_inline int hike_no_port(const struct hike_context *context, __u32 port)
+{
+	return HIKE_FW_NO_PORT;
 }
 
 static __always_inline int hike_leave_by(struct hike_context *context, __u32 port)

@@ -5,7 +5,8 @@
 
 #include "../packet.h"
 
-#define HIKE_SECTION "xdp"
+/* The programs take packets in several buffers, as jumbo frames are; data and data_end are those of the first buffer. */
+#define HIKE_SECTION "xdp.frags"
 #define HIKE_TO_KERNEL XDP_PASS
 #define HIKE_IS_A_HOP true
 /* VLAN tags that are looked through. */
@@ -80,17 +81,55 @@ static __always_inline __u32 hike_segments(const struct hike_packet *packet)
 	return 1;
 }
 
-/* Returns the length in the packet's IP header, or 0 if it is wrong. */
-static __always_inline __u32 hike_whole_bytes6(const struct hike_context *context, const struct ipv6hdr *ip6,
-					       const void *end)
+/* Returns the length of the packet in all of its buffers. */
+static __always_inline __u64 hike_frame_bytes(const struct hike_context *context)
 {
-	return hike_bytes6(ip6, end);
+	return bpf_xdp_get_buff_len((struct hike_context *)context);
 }
 
-static __always_inline __u32 hike_whole_bytes4(const struct hike_context *context, const struct iphdr *ip4,
-					       const void *end)
+/* Returns whether it is in several buffers. */
+static __always_inline bool hike_in_buffers(const struct hike_context *context)
 {
-	return hike_bytes4(ip4, end);
+	return !hike_fits(hike_data(context), hike_frame_bytes(context), hike_data_end(context));
+}
+
+/* Returns whether the packet goes on in another buffer in front of this. */
+static __always_inline bool hike_is_apart(const struct hike_context *context, const void *to)
+{
+	return to > hike_data_end(context) && hike_in_buffers(context);
+}
+
+/*
+ * Returns the reason for which a packet is left to the kernel: if it is in several buffers, and its headers were not found whole, they
+ * may be in a later one, where programs do not look.
+ */
+static __always_inline int hike_tell_apart(const struct hike_context *context, int reason)
+{
+	return reason == HIKE_MALFORMED && hike_in_buffers(context) ? HIKE_HEADERS_APART : reason;
+}
+
+/* Returns whether this many bytes from @from on, whose offset is @at, are in the packet; @end is the end of the first buffer. */
+static __always_inline bool hike_has_bytes(const struct hike_context *context, __u32 at, const void *from,
+					   __u32 bytes, const void *end)
+{
+	return hike_fits(from, bytes, end) || at + bytes <= hike_frame_bytes(context);
+}
+
+/* Returns the length in the packet's IP header, or 0 if it is wrong. */
+static __always_inline __u32 hike_whole_bytes6(const struct hike_context *context, const struct hike_packet *packet,
+					       const struct ipv6hdr *ip6, const void *end)
+{
+	__u32 bytes = hike_bytes6(ip6);
+
+	return hike_has_bytes(context, packet->ip_at, ip6, bytes, end) ? bytes : 0;
+}
+
+static __always_inline __u32 hike_whole_bytes4(const struct hike_context *context, const struct hike_packet *packet,
+					       const struct iphdr *ip4, const void *end)
+{
+	__u32 bytes = hike_bytes4(ip4);
+
+	return hike_has_bytes(context, packet->ip_at, ip4, bytes, end) ? bytes : 0;
 }
 
 /* Returns how long the packet is on the wire with this many bytes in front of it; 0 stays 0. */
@@ -163,11 +202,19 @@ static __always_inline long hike_take_off(struct hike_context *context, __u32 by
 
 /*
  * Chooses the port that the packet leaves through: before anything has changed, so that if there is no such port, the kernel gets the
- * packet as it is.
+ * packet as it is. Not all drivers send packets in several buffers for XDP (kernel/bpf/devmap.c: __xdp_enqueue).
  */
 static __always_inline bool hike_has_port(const struct hike_context *context, __u32 port)
 {
+	if (hike_in_buffers(context) && !bpf_map_lookup_elem(&wide_ports, &port))
+		return false;
 	return bpf_redirect_map(&ports, port, XDP_PASS) == XDP_REDIRECT;
+}
+
+/* Returns why a packet cannot leave through a port. */
+static __always_inline int hike_no_port(const struct hike_context *context, __u32 port)
+{
+	return hike_in_buffers(context) && bpf_map_lookup_elem(&ports, &port) ? HIKE_FW_BUFFERS : HIKE_FW_NO_PORT;
 }
 
 /*

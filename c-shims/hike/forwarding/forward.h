@@ -98,7 +98,7 @@ static __always_inline int hike_send(struct hike_context *context, struct hike_p
 static __always_inline int hike_leave(struct hike_context *context, struct hike_packet *packet,
 				      const struct hike_hop *hop)
 {
-	return hike_has_port(context, hop->port) ? hike_send(context, packet, hop) : HIKE_FW_NO_PORT;
+	return hike_has_port(context, hop->port) ? hike_send(context, packet, hop) : hike_no_port(context, hop->port);
 }
 
 #endif

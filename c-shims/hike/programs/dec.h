@@ -21,7 +21,7 @@ static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 	struct hike_hop hop;
 	int reason;
 
-	reason = hike_begin_sid(packet, ip6, end, behaviour, &headers);
+	reason = hike_begin_sid(xdp, packet, ip6, end, behaviour, &headers);
 	if (reason != HIKE_NEXT)
 		return reason;
 	if (headers.segments_left)
@@ -29,7 +29,7 @@ static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 	takes = headers.protocol == IPPROTO_IPV6 ? HIKE_BEHAVIOUR_DEC6 : HIKE_BEHAVIOUR_DEC4;
 	if (!hike_carries_ip(&headers) || !(behaviour->flags & takes))
 		return HIKE_SID_UPPER_LAYER;
-	reason = hike_read_inner(ip6, end, &headers, &inner);
+	reason = hike_read_inner(xdp, packet, ip6, end, &headers, &inner);
 	if (reason != HIKE_NEXT)
 		return reason;
 	reason = hike_ask_inside(&fib, ip6, end, &inner);
@@ -43,7 +43,7 @@ static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 	if (reason != HIKE_NEXT)
 		return reason;
 	if (!hike_has_port(xdp, hop.port))
-		return HIKE_FW_NO_PORT;
+		return hike_no_port(xdp, hop.port);
 	reason = hike_strip(xdp, packet, &inner);
 	return reason == HIKE_NEXT ? hike_send(xdp, packet, &hop) : reason;
 }

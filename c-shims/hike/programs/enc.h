@@ -106,7 +106,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 
 		if ((void *)(ip6 + 1) > end)
 			return HIKE_MALFORMED;
-		inner_bytes = hike_whole_bytes6(context, ip6, end);
+		inner_bytes = hike_whole_bytes6(context, packet, ip6, end);
 		if (!inner_bytes)
 			return HIKE_MALFORMED;
 		hop_limit = ip6->hop_limit;
@@ -126,7 +126,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 
 		if ((void *)(ip4 + 1) > end)
 			return HIKE_MALFORMED;
-		inner_bytes = hike_whole_bytes4(context, ip4, end);
+		inner_bytes = hike_whole_bytes4(context, packet, ip4, end);
 		if (!inner_bytes)
 			return HIKE_MALFORMED;
 		hop_limit = ip4->ttl;

@@ -16,7 +16,7 @@ static __noinline int hike_end(struct xdp_md *xdp, struct hike_packet *packet)
 	struct hike_inner inner = {};
 	int reason;
 
-	reason = hike_begin_sid(packet, ip6, end, behaviour, &headers);
+	reason = hike_begin_sid(xdp, packet, ip6, end, behaviour, &headers);
 	if (reason != HIKE_NEXT)
 		return reason;
 	packet->is_on_path = 0;
@@ -28,7 +28,7 @@ static __noinline int hike_end(struct xdp_md *xdp, struct hike_packet *packet)
 		return hike_pop_srh(xdp, packet->ip_at, &headers);
 	}
 	if (behaviour->flags & HIKE_BEHAVIOUR_USD && hike_carries_ip(&headers)) {
-		reason = hike_read_inner(ip6, end, &headers, &inner);
+		reason = hike_read_inner(xdp, packet, ip6, end, &headers, &inner);
 		return reason == HIKE_NEXT ? hike_decapsulate(xdp, packet, &inner) : reason;
 	}
 	if (behaviour->flags & HIKE_BEHAVIOUR_USP && headers.srh_bytes) {

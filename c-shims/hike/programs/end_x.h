@@ -41,18 +41,18 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 	bool pops = false;
 	int reason;
 
-	reason = hike_begin_sid(packet, ip6, end, behaviour, &headers);
+	reason = hike_begin_sid(xdp, packet, ip6, end, behaviour, &headers);
 	if (reason != HIKE_NEXT)
 		return reason;
 	if (headers.segments_left) {
-		__u32 bytes = hike_bytes6(ip6, end);
+		__u32 bytes = hike_bytes6(ip6);
 
 		pops = headers.segments_left == 1 && behaviour->flags & HIKE_BEHAVIOUR_PSP;
 		reason = hike_ask6(&fib, ip6, bytes);
 		if (pops)
 			fib.tot_len = bytes - headers.srh_bytes;
 	} else if (behaviour->flags & HIKE_BEHAVIOUR_USD && hike_carries_ip(&headers)) {
-		reason = hike_read_inner(ip6, end, &headers, &inner);
+		reason = hike_read_inner(xdp, packet, ip6, end, &headers, &inner);
 		if (reason == HIKE_NEXT)
 			reason = hike_ask_inside(&fib, ip6, end, &inner);
 	} else {
@@ -71,6 +71,6 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 	if (reason != HIKE_NEXT)
 		return reason;
 	if (!hike_has_port(xdp, hop.port))
-		return HIKE_FW_NO_PORT;
+		return hike_no_port(xdp, hop.port);
 	return hike_end_x_send(xdp, packet, &headers, &inner, &hop, pops);
 }

@@ -14,14 +14,14 @@ static __always_inline int hike_fw_fib(struct hike_context *context, struct hike
 
 		if (!ip6)
 			return HIKE_MALFORMED;
-		bytes = hike_whole_bytes6(context, ip6, hike_data_end(context));
+		bytes = hike_whole_bytes6(context, packet, ip6, hike_data_end(context));
 		reason = hike_ask6(&fib, ip6, hike_wire_bytes(packet, bytes, 0));
 	} else {
 		struct iphdr *ip4 = hike_open_ip4(context, packet);
 
 		if (!ip4)
 			return HIKE_MALFORMED;
-		bytes = hike_whole_bytes4(context, ip4, hike_data_end(context));
+		bytes = hike_whole_bytes4(context, packet, ip4, hike_data_end(context));
 		reason = hike_ask4(&fib, ip4, hike_wire_bytes(packet, bytes, 0));
 	}
 	if (reason == HIKE_NEXT)

@@ -21,7 +21,7 @@ static __always_inline int hike_fw_table(struct hike_context *context, struct hi
 
 		if (!ip6)
 			return HIKE_MALFORMED;
-		bytes = hike_whole_bytes6(context, ip6, hike_data_end(context));
+		bytes = hike_whole_bytes6(context, packet, ip6, hike_data_end(context));
 		bytes = hike_wire_bytes(packet, bytes, 0);
 		reason = hike_forwardable6(ip6, bytes);
 		if (reason != HIKE_NEXT)
@@ -32,7 +32,7 @@ static __always_inline int hike_fw_table(struct hike_context *context, struct hi
 
 		if (!ip4)
 			return HIKE_MALFORMED;
-		bytes = hike_whole_bytes4(context, ip4, hike_data_end(context));
+		bytes = hike_whole_bytes4(context, packet, ip4, hike_data_end(context));
 		bytes = hike_wire_bytes(packet, bytes, 0);
 		reason = hike_forwardable4(ip4, bytes);
 		if (reason != HIKE_NEXT)

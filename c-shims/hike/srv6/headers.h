@@ -3,7 +3,7 @@
 #ifndef HIKE_SRV6_H
 #define HIKE_SRV6_H
 
-#include "../packet.h"
+#include "../context.h"
 
 #define HIKE_ROUTING_SEGMENTS 4
 
@@ -37,10 +37,11 @@ struct hike_headers {
  * Reads the headers up to the SRH. Returns HIKE_NEXT; or why the kernel must see the packet: they are not those of SRv6 (RFC 8754, 2),
  * for which its seg6 drops it (net/ipv6/seg6.c: seg6_validate_srh), or what is left to it.
  */
-static __always_inline int hike_read_headers(const struct ipv6hdr *ip6, const void *end,
+static __always_inline int hike_read_headers(const struct hike_context *context, const struct hike_packet *packet,
+					     const struct ipv6hdr *ip6, const void *end,
 					     struct hike_headers *headers)
 {
-	__u32 bytes = hike_bytes6(ip6, end);
+	__u32 bytes = hike_whole_bytes6(context, packet, ip6, end);
 	const struct hike_srh *srh;
 	__u32 listed_bytes;
 
@@ -84,9 +85,9 @@ static __always_inline int hike_read_headers(const struct ipv6hdr *ip6, const vo
  * else why not. Of those that go on, none has an HMAC, as that is a TLV (net/ipv6/seg6_local.c: get_and_validate_srh,
  * decap_and_validate).
  */
-static __always_inline int hike_begin_sid(const struct hike_packet *packet, const struct ipv6hdr *ip6,
-					  const void *end, const struct hike_behaviour *behaviour,
-					  struct hike_headers *headers)
+static __always_inline int hike_begin_sid(const struct hike_context *context, const struct hike_packet *packet,
+					  const struct ipv6hdr *ip6, const void *end,
+					  const struct hike_behaviour *behaviour, struct hike_headers *headers)
 {
 	int reason;
 
@@ -96,7 +97,7 @@ static __always_inline int hike_begin_sid(const struct hike_packet *packet, cons
 		return HIKE_SID_HEADERS;
 	if ((void *)(ip6 + 1) > end)
 		return HIKE_MALFORMED;
-	reason = hike_read_headers(ip6, end, headers);
+	reason = hike_read_headers(context, packet, ip6, end, headers);
 	if (reason == HIKE_NEXT && headers->srh_bytes && packet->device_flags & HIKE_DEVICE_SIGNED)
 		return HIKE_SID_UNSIGNED;
 	return reason;
@@ -148,7 +149,8 @@ static __always_inline __u8 hike_ecn_inside(__u8 outer, __u8 inner)
  * Looks at the packet inside, which is one for a table of IPv4 or IPv6: returns HIKE_NEXT; or why the kernel must see the outer one, or why
  * it is dropped.
  */
-static __always_inline int hike_read_inner(const struct ipv6hdr *outer, const void *end,
+static __always_inline int hike_read_inner(const struct hike_context *context, const struct hike_packet *packet,
+					   const struct ipv6hdr *outer, const void *end,
 					   const struct hike_headers *headers,
 					   struct hike_inner *inner)
 {
@@ -162,7 +164,7 @@ static __always_inline int hike_read_inner(const struct ipv6hdr *outer, const vo
 		if ((void *)(ip6 + 1) > end || ip6->version != 6)
 			return HIKE_MALFORMED;
 		inner->version = 6;
-		inner->bytes = hike_bytes6(ip6, end);
+		inner->bytes = hike_bytes6(ip6);
 		ecn = hike_traffic_class(ip6) & HIKE_ECN;
 	} else {
 		const struct iphdr *ip4 = ip;
@@ -170,11 +172,12 @@ static __always_inline int hike_read_inner(const struct ipv6hdr *outer, const vo
 		if ((void *)(ip4 + 1) > end || ip4->version != 4 || ip4->ihl < 5)
 			return HIKE_MALFORMED;
 		inner->version = 4;
-		inner->bytes = hike_bytes4(ip4, end);
+		inner->bytes = hike_bytes4(ip4);
 		ecn = ip4->tos & HIKE_ECN;
 	}
 	/* It ends where the outer one does, or before. */
 	if (!inner->bytes ||
+	    !hike_has_bytes(context, packet->ip_at + inner->at, ip, inner->bytes, end) ||
 	    inner->at + inner->bytes > bpf_ntohs(outer->payload_len) + sizeof(*outer))
 		return HIKE_MALFORMED;
 	inner->ecn = hike_ecn_inside(hike_traffic_class(outer) & HIKE_ECN, ecn);

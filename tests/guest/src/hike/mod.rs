@@ -72,6 +72,7 @@ fn all() -> Vec<Case> {
         model::differential::cases(),
         tables::classes::cases(),
         tables::full::cases(),
+        tables::buffers::cases(),
         loss::exact_flows::cases(),
         loss::path_flows::cases(),
         tables::refusals::cases(),

@@ -40,6 +40,9 @@ const DST_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 2);
 const PORT: u16 = 9_003;
 const PKTS: u64 = 1_000;
 const PAYLOAD_BYTES: usize = 64;
+/// The largest packet of jumbo frames, and a payload that is in several buffers of every driver.
+const JUMBO_MTU: u32 = 9_000;
+const JUMBO_BYTES: usize = 8_000;
 const USUAL_MTU: u32 = 1_500;
 /// The rest of the sender after every [`TOGETHER`] datagrams.
 const REST: Duration = Duration::from_millis(2);
@@ -55,6 +58,11 @@ pub(crate) fn cases() -> Vec<Case> {
             name: "nics/edge",
             proves: "all packets arrive that an edge router sends by a NIC and another one receives by a NIC; nothing stays on the NICs when the daemons are gone",
             run: |_| edge(),
+        },
+        Case {
+            name: "nics/jumbo",
+            proves: "the same with packets that are in several buffers",
+            run: |_| jumbo(),
         },
         Case {
             name: "nics/shared",
@@ -256,6 +264,15 @@ fn edge() -> Result<()> {
     // The places of the daemons have ended, and with them all that was there.
     without_program(NEAR, NEAR_NIC)?;
     without_program(FAR, FAR_NIC)
+}
+
+fn jumbo() -> Result<()> {
+    let _network = Network::up(JUMBO_MTU)?;
+    with_daemons(JUMBO_MTU, |near, far| {
+        pass_all(JUMBO_BYTES, || near.counted("forwarded")).context("near")?;
+        pass_all(JUMBO_BYTES, || far.counted("forwarded")).context("far")?;
+        pass_all(PAYLOAD_BYTES, || near.counted("forwarded")).context("small ones")
+    })
 }
 
 /// Waits until a device has no program any more.

@@ -41,6 +41,8 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "no-path",
         "no-behaviour",
         "sid-unsigned",
+        "headers-apart",
+        "fw-buffers",
         "port-dropped",
     ];
     let at_xdp_alone = [

@@ -3,6 +3,7 @@
 //! Classes, chains and rules, and their changes under packets.
 
 pub(crate) mod access_list;
+pub(crate) mod buffers;
 pub(crate) mod classes;
 pub(crate) mod full;
 pub(crate) mod refusals;
