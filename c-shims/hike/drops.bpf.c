@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What ports drop. A packet has been counted as forwarded when its program ends, and only then the kernel sends it, together with others:
- * if the port or its driver does not take it, the kernel's tracepoints of XDP say so (include/trace/events/xdp.h), on the same CPU.
+ * The count of packets that ports drop. A packet has been counted as forwarded when its program ends, and only then the kernel sends
+ * it, together with others: if the port or its driver does not take it, the kernel's tracepoints of XDP say so
+ * (include/trace/events/xdp.h), on the same CPU.
  *
  * It reads structures of the kernel, so it takes a kernel that describes them (BTF).
  */

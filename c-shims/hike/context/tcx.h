@@ -158,7 +158,7 @@ static __always_inline int hike_admit(const struct hike_context *context, struct
 	return context->pkt_type != PACKET_HOST || start[0] & 1 ? HIKE_OTHER_HOST : HIKE_NEXT;
 }
 
-/* What is for this host's own addresses leaves by no device. */
+/* Packets for this host's own addresses leave by no device. */
 static __always_inline bool hike_is_own(const struct hike_packet *packet, const struct hike_prefix *address)
 {
 	return false;

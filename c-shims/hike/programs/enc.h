@@ -92,7 +92,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 
 	if (!path || !path->bytes)
 		return HIKE_NO_PATH;
-	/* What is on a path already is for the path's first SID. */
+	/* A packet that is on a path already is for the path's first SID. */
 	reason = packet->is_on_path ? HIKE_NEXT : hike_stays(context, packet);
 	if (reason != HIKE_NEXT)
 		return reason;

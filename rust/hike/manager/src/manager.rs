@@ -359,7 +359,7 @@ impl Manager {
         Ok(warnings)
     }
 
-    /// Has the generation that counts tell what ports drop. Returns what should be told if this cannot be, once.
+    /// Makes the generation that counts tell what ports drop. Returns what should be told if this cannot be, once.
     fn count_drops(&mut self) -> Option<String> {
         let Some(Current {
             generation,

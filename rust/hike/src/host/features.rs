@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What drivers can do for XDP, as the kernel says since Linux 6.3 (Documentation/netlink/specs/netdev.yaml).
+//! The things that drivers can do for XDP, as the kernel says since Linux 6.3 (Documentation/netlink/specs/netdev.yaml).
 
 use anyhow::{Context as _, Result};
 use netlink_packet_core::{

@@ -39,7 +39,7 @@ impl Drops {
         Ok(Some(Self([one?, other?])))
     }
 
-    /// Has them count on when their process ends, by files in a folder.
+    /// Lets them count on when their process ends, by files in a folder.
     pub(crate) fn stay(self, folder: &FilePath) -> Result<()> {
         for (link, (name, _)) in self.0.into_iter().zip(PROGRAMS) {
             let pinned = link.pin(folder.join(name));

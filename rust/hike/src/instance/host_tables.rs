@@ -26,7 +26,7 @@ pub(crate) struct HostTables {
     prefixes: LpmTrie<MapData, Address, u32>,
 }
 
-/// What they are to say.
+/// The things that they are to say.
 #[derive(Default)]
 pub(crate) struct Facts {
     devices: BTreeMap<u32, Device>,

@@ -27,7 +27,7 @@ impl KeptLink {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(file) }))
     }
 
-    /// Has it kept by a file on a BPF file system, too.
+    /// Keeps it by a file on a BPF file system, too.
     pub(crate) fn pin(&self, place: &Path) -> io::Result<()> {
         let place = CString::new(place.as_os_str().as_bytes())?;
         let mut attr = no_attr();

@@ -113,7 +113,7 @@ impl Ports {
         pinned.context("cannot pin the program of a port")
     }
 
-    /// Has the programs of ports stay when their process ends, by files in a folder.
+    /// Makes the programs of ports stay when their process ends, by files in a folder.
     pub(super) fn stay(&self, folder: &FilePath) -> Result<()> {
         for (device, port) in &self.open {
             if let Some(program) = &port.program {
