@@ -70,12 +70,7 @@ fn description() -> Result<Option<Btf>> {
     Ok(has_all.then_some(description))
 }
 
-fn attach(
-    object: &mut Ebpf,
-    description: &Btf,
-    name: &str,
-    tracepoint: &str,
-) -> Result<FdLink> {
+fn attach(object: &mut Ebpf, description: &Btf, name: &str, tracepoint: &str) -> Result<FdLink> {
     let Program::BtfTracePoint(program) = loader::program(object, name)? else {
         bail!("{name} is for no tracepoint");
     };

@@ -49,13 +49,13 @@ impl Ports {
     /// Lets packets leave through a device that is open for them.
     fn add(&mut self, device: u32, port: Port) -> Result<()> {
         let namespace = namespace()?;
-        self.widen(device, port.is_wide)?;
         let written = self.table.insert(device, device, None, 0);
         let written = written.map_err(|error| match error {
             XdpMapError::MapError(error) => error,
             error => unreachable!("no program is chained: {error}"),
         });
         or_full(written, "ports", PORTS)?;
+        self.widen(device, port.is_wide)?;
         let program = port.program;
         self.open.insert(device, OpenPort { namespace, program });
         Ok(())
@@ -86,7 +86,7 @@ impl Ports {
         let host = Host::read()?;
         let number = host.namespace;
         let lost = self.open.iter().filter(|(device, port)| {
-            let link = host.links.get(device);
+            let link = host.links.get(*device);
             port.namespace == number && link.is_some_and(is_closed)
         });
         let lost: Vec<u32> = lost.map(|(device, _)| *device).collect();

@@ -11,7 +11,6 @@
 //! Link n is `fd00:n::/64`, with 1 at its left end and 2 at its right. near puts packets into SRv6, and far takes them out.
 
 use std::net::{Ipv6Addr, UdpSocket};
-use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::Duration;
 
@@ -154,7 +153,7 @@ impl Drop for Network {
 /// Sends datagrams of this size from src, and returns how many arrive at dst.
 fn pass(pkts: u64, bytes: usize) -> Result<u64> {
     let sink = netns::within(DST, || Ok(UdpSocket::bind((DST_V6, PORT))?))?;
-    setsockopt(&sink.as_fd(), sockopt::RcvBufForce, &ROOM_BYTES)?;
+    setsockopt(&sink, sockopt::RcvBufForce, &ROOM_BYTES)?;
     sink.set_read_timeout(Some(QUIET))?;
     thread::scope(|scope| {
         let receive = scope.spawn(|| {
@@ -237,10 +236,7 @@ exit = {{ action = "End.DT46" }}
     )
 }
 
-fn with_daemons(
-    mtu: u32,
-    work: impl FnOnce(&Daemon<'_>, &Daemon<'_>) -> Result<()>,
-) -> Result<()> {
+fn with_daemons(mtu: u32, work: impl FnOnce(&Daemon<'_>, &Daemon<'_>) -> Result<()>) -> Result<()> {
     let (near, far) = (Place::new(NEAR), Place::new(FAR));
     let (near_daemon, far_daemon) = (near.start()?, far.start()?);
     near_daemon.apply(&near_file(mtu)).context("at near")?;
@@ -252,7 +248,9 @@ fn with_daemons(
 
 /// Waits until both NICs have a carrier, and what is sent arrives.
 fn settled() -> Result<()> {
-    wait_until("the NICs carry packets", || Ok(pass(1, PAYLOAD_BYTES)? == 1))
+    wait_until("the NICs carry packets", || {
+        Ok(pass(1, PAYLOAD_BYTES)? == 1)
+    })
 }
 
 fn edge() -> Result<()> {

@@ -429,9 +429,7 @@ impl Packet {
 /// Returns whether routers forward packets from and to an address.
 fn routable(address: IpAddr) -> bool {
     let has_scope = match address {
-        IpAddr::V4(address) => {
-            (1..224).contains(&address.octets()[0]) && !address.is_link_local()
-        }
+        IpAddr::V4(address) => (1..224).contains(&address.octets()[0]) && !address.is_link_local(),
         IpAddr::V6(address) => !address.is_unicast_link_local() && !address.is_unspecified(),
     };
     has_scope && !address.is_multicast() && !address.is_loopback()

@@ -9,9 +9,7 @@ use mflow_hike::{Class, Engine, Hike, Route};
 use nix::net::if_::if_nametoindex;
 
 use super::kernel::{frame, Shape, HOP_LIMIT, MARK};
-use crate::hike::network::{
-    attach, mac, text, Network, DST_V6, INGRESS, LEFT, RIGHT, SRC, WAY1,
-};
+use crate::hike::network::{attach, mac, text, Network, DST_V6, INGRESS, LEFT, RIGHT, SRC, WAY1};
 use crate::hike::{instance, Case};
 use crate::network::packet_socket::PacketSocket;
 use crate::network::{netns, topology};
