@@ -74,7 +74,8 @@ impl Hosts {
     /// Notes what the host of the calling thread's namespace is now.
     fn follow(&mut self) -> Result<()> {
         let host = Host::read()?;
-        self.namespaces.entry(host.namespace).or_default().host = host;
+        let namespace = host.namespace;
+        self.namespaces.entry(namespace).or_default().host = host;
         self.write()
     }
 
