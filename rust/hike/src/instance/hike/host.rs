@@ -9,8 +9,8 @@ use anyhow::{bail, ensure, Result};
 
 use super::Hike;
 use crate::host::Host;
-use crate::instance::host_tables::{Facts, HostTables};
 use crate::instance::hook::Hook;
+use crate::instance::host_tables::{Facts, HostTables};
 
 /// The tables about hosts, and what they are made of.
 pub(super) struct Hosts {

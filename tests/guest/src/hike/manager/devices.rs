@@ -161,7 +161,10 @@ go = "fw-fib"
         Ok(daemon.counted("other-host")? > others)
     })?;
     let now = daemon.counted("forwarded")?;
-    ensure!(now == forwarded, "a frame for the old address was forwarded");
+    ensure!(
+        now == forwarded,
+        "a frame for the old address was forwarded"
+    );
     daemon.stop()
 }
 
@@ -191,7 +194,10 @@ default = {{ chain = "edge", path = "way" }}
     ping(OWN_V4)?;
     ip(&format!("address add {LATER}/128 dev lo nodad"))?;
     wait_until("the new address answers", || Ok(ping(LATER).is_ok()))?;
-    ensure!(daemon.counted("own-address")? > 0, "nothing was for this host");
+    ensure!(
+        daemon.counted("own-address")? > 0,
+        "nothing was for this host"
+    );
     daemon.stop()
 }
 

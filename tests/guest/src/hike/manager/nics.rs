@@ -141,7 +141,9 @@ impl Drop for Network {
         for (nic, node) in [(NEAR_NIC, NEAR), (FAR_NIC, FAR)] {
             let _back = topology::ip_in(
                 node,
-                &format!("link set {nic} down\nlink set {nic} mtu {USUAL_MTU}\nlink set {nic} netns 1"),
+                &format!(
+                    "link set {nic} down\nlink set {nic} mtu {USUAL_MTU}\nlink set {nic} netns 1"
+                ),
             );
         }
         for node in NODES {
@@ -248,9 +250,10 @@ fn with_daemons(mtu: u32, work: impl FnOnce(&Daemon<'_>, &Daemon<'_>) -> Result<
 
 /// Waits until both NICs have a carrier, and what is sent arrives.
 fn settled() -> Result<()> {
-    wait_until("the NICs carry packets", || {
-        Ok(pass(1, PAYLOAD_BYTES)? == 1)
-    })
+    wait_until(
+        "the NICs carry packets",
+        || Ok(pass(1, PAYLOAD_BYTES)? == 1),
+    )
 }
 
 fn edge() -> Result<()> {

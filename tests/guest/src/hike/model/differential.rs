@@ -181,7 +181,14 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
     for (number, (text, chain)) in stay.into_iter().enumerate() {
         let path = Path::new(SOURCE, sids_of(1, 2_000 + number, 1));
         let destination = text.parse()?;
-        add_class(model, &mut configuration, destination, chain, Some(path), None)?;
+        add_class(
+            model,
+            &mut configuration,
+            destination,
+            chain,
+            Some(path),
+            None,
+        )?;
     }
     let mut local_sids = local_sids::all([MAIN_TABLE, OTHER_TABLE]);
     if hook == Hook::Tcx {

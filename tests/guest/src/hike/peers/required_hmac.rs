@@ -72,7 +72,9 @@ fn required(engine: Engine) -> Result<()> {
     // The stack sees what the device receives as coming from the VRF.
     topology::ip_in(
         WAY1,
-        &format!("link add {VRF} type vrf table 77\nlink set {VRF} up\nlink set {LEFT} master {VRF}"),
+        &format!(
+            "link add {VRF} type vrf table 77\nlink set {VRF} up\nlink set {LEFT} master {VRF}"
+        ),
     )?;
     way1.require(VRF, "1")?;
     way1.leaves_alone(WITH_SRH)
