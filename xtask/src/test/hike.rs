@@ -15,6 +15,7 @@ use super::stock::NO_DEBIAN;
 use super::vm::{run_each, GuestCases};
 use super::{Ctx, Outcome};
 use crate::kernel::{distribution, Flavor};
+use crate::module;
 use crate::step::Step;
 use crate::tools;
 use crate::vm::{guest_program, Nic};
@@ -63,7 +64,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     match tools::find("apt-cache") {
         _ if !is_drawn => {}
         Some(_) => guests.push(GuestCases {
-            kernel: Some(distribution::ensure()?),
+            kernel: Some(module::beside(distribution::ensure()?)?),
             ..traced
         }),
         None => outcome.skip(TRACED, NO_DEBIAN),

@@ -26,7 +26,9 @@ pub(crate) const LATER: [u8; 6] = [2, 0, 0, 0, 0xdd, 1];
 const ON_TOP: [u8; 6] = [2, 0, 0, 0, 0xcc, 1];
 /// The hop limit of frames that are for others.
 pub(crate) const OF_OTHERS: u8 = 33;
+const NEXT_HEADER_AT: usize = 14 + 6;
 const HOP_LIMIT_AT: usize = 14 + 7;
+const ICMPV6: u8 = 58;
 const SHAPE: Shape = Shape {
     v6: true,
     mode: Mode::Encaps,
@@ -75,7 +77,13 @@ impl Ends {
 
     /// Fails unless the first frame that is forwarded is for ingress: those for others have been sent before it.
     pub(crate) fn see_own(&self) -> Result<()> {
-        let seen = self.way1.receive(&MARK).context("a frame for ingress")?;
+        let seen = loop {
+            let seen = self.way1.receive(&MARK).context("a frame for ingress")?;
+            // The last host answers, and its answer quotes the frame.
+            if seen[NEXT_HEADER_AT] != ICMPV6 {
+                break seen;
+            }
+        };
         let hop_limit = seen[HOP_LIMIT_AT];
         ensure!(
             hop_limit == HOP_LIMIT - 1,

@@ -131,14 +131,18 @@ fn longest_prefix(scale: &Scale) -> Result<()> {
     Ok(())
 }
 
+/// The first bits of all drawn addresses, to which routers forward.
+const IPV4_PART: u32 = 16 << 24;
+const IPV6_PART: u128 = 0x20 << 120;
+
 /// Draws an address out of few enough that many are in many prefixes.
 fn draw_address(rng: &mut Xoshiro256PlusPlus) -> (IpAddr, u8) {
     let sparse: u32 = rng.random::<u32>() & rng.random::<u32>() & rng.random::<u32>() & 0x0fff_ffff;
     if rng.random() {
-        (Ipv4Addr::from(sparse).into(), 32)
+        (Ipv4Addr::from(sparse | IPV4_PART).into(), 32)
     } else {
         let bits = u128::from(sparse) << rng.random_range(0..96);
-        (Ipv6Addr::from(bits).into(), 128)
+        (Ipv6Addr::from(bits | IPV6_PART).into(), 128)
     }
 }
 
