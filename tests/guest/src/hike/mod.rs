@@ -94,6 +94,7 @@ fn all() -> Vec<Case> {
         manager::devices::cases(),
         manager::ports::cases(),
         manager::nics::cases(),
+        manager::socket::cases(),
     ]
     .into_iter()
     .flatten()

@@ -4,10 +4,6 @@
 
 #![deny(unsafe_code)]
 
-use std::fs::{self, Permissions};
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{ensure, Context as _, Result};
@@ -16,11 +12,11 @@ use mflow_hike_manager::link_events;
 use mflow_hike_manager::manager::remove;
 use mflow_hike_manager::options::Daemon;
 use mflow_hike_manager::service::Service;
+use mflow_hike_manager::socket::Place;
 use mflow_hike_manager::v1::manager_server::ManagerServer;
 use mflow_hike_manager::{Devices, Manager, Store};
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
-use tokio::net::UnixListener;
 use tokio::signal::unix::{signal, SignalKind};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
@@ -56,6 +52,8 @@ async fn run(options: &Daemon) -> Result<()> {
     if options.remove {
         return remove(&store, &devices);
     }
+    // One who cannot be asked leaves the kernel as it is.
+    let mut place = Place::take(&options.socket).await?;
     let (manager, warnings) = Manager::start(store, &devices)?;
     say(&warnings);
     let service = Service::new(manager);
@@ -63,7 +61,7 @@ async fn run(options: &Daemon) -> Result<()> {
     // What has just been attached is attached now. The one who mends the file needs the daemon.
     let devices = Devices::read().await?;
     say(&service.devices_changed(devices.clone(), file).await);
-    let listener = listen(&options.socket)?;
+    let listener = place.listen().await?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let events = link_events::watch(&service, &options.file, devices);
@@ -80,21 +78,7 @@ async fn run(options: &Daemon) -> Result<()> {
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
     }
-    fs::remove_file(&options.socket)
-        .with_context(|| format!("cannot remove {}", options.socket.display()))
-}
-
-fn listen(socket: &Path) -> Result<UnixListener> {
-    // The pins are this process's alone, so a socket that is there is one that was left behind.
-    match fs::remove_file(socket) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => UnixListener::bind(socket),
-    }
-    .and_then(|listener| {
-        fs::set_permissions(socket, Permissions::from_mode(0o600))?;
-        Ok(listener)
-    })
-    .with_context(|| format!("cannot listen at {}", socket.display()))
+    place.leave()
 }
 
 fn say(warnings: &[String]) {

@@ -3,6 +3,7 @@
 //! `hiked` in a node, and `hike` as its client: the programs that users have, with points at which they can be killed.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,18 @@ impl Place {
         }
     }
 
+    /// Makes a place with pins and a file of its own, whose socket is that of this one.
+    pub(crate) fn beside(&self) -> Self {
+        let mut other = Self::new(self.node);
+        other.socket.clone_from(&self.socket);
+        other
+    }
+
+    /// Returns where a daemon listens.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Starts a daemon, and waits until it listens.
     pub(crate) fn start(&self) -> Result<Daemon<'_>> {
         self.start_with("")
@@ -58,13 +71,30 @@ impl Place {
         Ok(daemon)
     }
 
+    /// Starts a daemon, which has to end by itself with an error, and returns what it says.
+    pub(crate) fn start_refused(&self) -> Result<String> {
+        let child = self.daemon_saying(&[], "", Stdio::piped())?;
+        let mut daemon = Daemon { place: self, child };
+        wait_until("hiked ends", || Ok(daemon.child.try_wait()?.is_some()))?;
+        let mut said = String::new();
+        let mut errors = daemon.child.stderr.take().context("no errors")?;
+        errors.read_to_string(&mut said)?;
+        ensure!(!daemon.child.wait()?.success(), "hiked has ended well");
+        Ok(said.trim_end().to_owned())
+    }
+
     fn daemon(&self, words: &[&str], fail_points: &str) -> Result<Child> {
+        self.daemon_saying(words, fail_points, Stdio::inherit())
+    }
+
+    fn daemon_saying(&self, words: &[&str], fail_points: &str, to: Stdio) -> Result<Child> {
         netns::within(self.node, || {
             let mut command = Command::new("hiked");
             command.arg("--pins").arg(&self.pins);
             command.arg("--socket").arg(&self.socket);
             command.arg("--file").arg(&self.file);
             command.args(words).env("FAILPOINTS", fail_points);
+            command.stderr(to);
             command.spawn().context("cannot run hiked")
         })
     }

@@ -8,5 +8,6 @@ pub(crate) mod kernel;
 pub(crate) mod nics;
 pub(crate) mod ports;
 pub(crate) mod rules;
+pub(crate) mod socket;
 pub(crate) mod transactions;
 pub(crate) mod watch;
