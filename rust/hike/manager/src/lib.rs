@@ -10,6 +10,9 @@
 
 #![deny(unsafe_code)]
 
+use std::fmt::Display;
+use std::io::{stderr, Write as _};
+
 mod actual;
 pub mod configuration;
 pub mod devices;
@@ -41,3 +44,8 @@ pub use self::configuration::Configuration;
 pub use self::devices::Devices;
 pub use self::manager::Manager;
 pub use self::store::Store;
+
+/// Tells a line to the one who has started the daemon, which goes on if nobody reads it.
+pub fn say(line: impl Display) {
+    let _unread = writeln!(stderr(), "hiked: {line}");
+}

@@ -14,6 +14,7 @@ use rtnetlink::MulticastGroup;
 use tokio::time::{sleep, timeout};
 
 use crate::devices::{Device, Devices};
+use crate::say;
 use crate::service::Service;
 
 /// The time within which messages are taken together, as when a device is made, named and set up: then devices are looked at
@@ -45,14 +46,13 @@ pub async fn watch(service: &Service, file: &Path, mut known: Devices) -> Result
             // Programs that come and go, and all else that is told of devices, are nothing to act upon.
             if lost || !devices.are_those_of(&known) {
                 known = devices.clone();
-                for line in service.devices_changed(devices, file.to_owned()).await {
-                    eprintln!("hiked: {line}");
-                }
+                let said = service.devices_changed(devices, file.to_owned()).await;
+                said.iter().for_each(say);
             }
         }
         let before = std::mem::replace(&mut trouble, service.follow().await);
         if let Some(line) = trouble.as_ref().filter(|_| trouble != before) {
-            eprintln!("hiked: {line}");
+            say(line);
         }
         let ended = "the kernel's messages about devices have ended";
         let Ok(message) = timeout(LOOK, messages.next()).await else {

@@ -19,7 +19,7 @@ use crate::devices::Devices;
 use crate::manager::Manager;
 use crate::proto::Numbered as _;
 use crate::results;
-use crate::{metrics, v1};
+use crate::{metrics, say, v1};
 
 type Answer<T> = Result<Response<T>, Status>;
 type ReplyStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -81,9 +81,7 @@ impl Service {
             let applied = manager
                 .apply(wanted, &devices)
                 .map_err(|error| refused(&error))?;
-            for warning in applied.warnings {
-                eprintln!("hiked: {warning}");
-            }
+            applied.warnings.iter().for_each(say);
             state_sender.send_replace(state(manager));
             Ok(v1::ApplyResponse {
                 revision: manager.revision(),

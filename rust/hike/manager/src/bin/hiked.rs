@@ -14,7 +14,7 @@ use mflow_hike_manager::options::Daemon;
 use mflow_hike_manager::service::Service;
 use mflow_hike_manager::socket::Place;
 use mflow_hike_manager::v1::manager_server::ManagerServer;
-use mflow_hike_manager::{Devices, Manager, Store};
+use mflow_hike_manager::{say, Devices, Manager, Store};
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
 use tokio::signal::unix::{signal, SignalKind};
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hiked: {error:#}");
+            say(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -55,12 +55,13 @@ async fn run(options: &Daemon) -> Result<()> {
     // One who cannot be asked leaves the kernel as it is.
     let mut place = Place::take(&options.socket).await?;
     let (manager, warnings) = Manager::start(store, &devices)?;
-    say(&warnings);
+    warnings.iter().for_each(say);
     let service = Service::new(manager);
     let file = options.file.clone();
     // What has just been attached is attached now. The one who mends the file needs the daemon.
     let devices = Devices::read().await?;
-    say(&service.devices_changed(devices.clone(), file).await);
+    let said = service.devices_changed(devices.clone(), file).await;
+    said.iter().for_each(say);
     let listener = place.listen().await?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
@@ -79,10 +80,4 @@ async fn run(options: &Daemon) -> Result<()> {
         _ = interrupted.recv() => {}
     }
     place.leave()
-}
-
-fn say(warnings: &[String]) {
-    for warning in warnings {
-        eprintln!("hiked: {warning}");
-    }
 }

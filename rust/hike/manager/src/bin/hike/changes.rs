@@ -13,7 +13,7 @@ use mflow_hike_manager::options::{Chain, ChainWords, Cli};
 use mflow_hike_manager::v1;
 
 use crate::client::{connect, said, there};
-use crate::output::{difference_lines, print_json, table, to_json};
+use crate::output::{difference_lines, print, print_json, print_line, table, to_json};
 
 pub(crate) async fn apply(cli: &Cli, file: &Path) -> Result<()> {
     let configuration = Some(read(file)?);
@@ -27,17 +27,16 @@ pub(crate) async fn apply(cli: &Cli, file: &Path) -> Result<()> {
 
 fn applied(cli: &Cli, answer: &v1::ApplyResponse) -> Result<()> {
     if cli.json {
-        print_json(&to_json(answer)?);
-        return Ok(());
+        return print_json(&to_json(answer)?);
     }
     for line in difference_lines(&answer.changes) {
-        println!("{line}");
+        print_line(line)?;
     }
+    let revision = answer.revision;
     match answer.changes.len() {
-        0 => println!("nothing differs, revision {} stays", answer.revision),
-        count => println!("{count} changed, this is revision {}", answer.revision),
+        0 => print_line(format_args!("nothing differs, revision {revision} stays")),
+        count => print_line(format_args!("{count} changed, this is revision {revision}")),
     }
-    Ok(())
 }
 
 /// Returns whether something differs.
@@ -46,10 +45,10 @@ pub(crate) async fn diff(cli: &Cli, file: Option<&Path>) -> Result<bool> {
     let request = v1::DiffRequest { configuration };
     let answer = said(connect(&cli.socket).await?.diff(request).await)?;
     if cli.json {
-        print_json(&to_json(&answer)?);
+        print_json(&to_json(&answer)?)?;
     } else {
         for line in difference_lines(&answer.differences) {
-            println!("{line}");
+            print_line(line)?;
         }
     }
     Ok(!answer.differences.is_empty())
@@ -63,15 +62,13 @@ pub(crate) async fn show(cli: &Cli, kind: Option<Kind>) -> Result<()> {
             Some(kind) => lines_of(&text, kind),
             None => text,
         };
-        print!("{text}");
-        return Ok(());
+        return print(text);
     }
     let mut value = to_json(&configuration)?;
     if let Some(kind) = kind {
         value = value[kind.section()].take();
     }
-    print_json(&value);
-    Ok(())
+    print_json(&value)
 }
 
 /// Returns what of a file's text is of one kind: a line, a list of several, or a section.
@@ -122,14 +119,12 @@ pub(crate) async fn chain(cli: &Cli, what: &Chain) -> Result<()> {
 async fn list_chains(cli: &Cli) -> Result<()> {
     let chains = configured(cli).await?.chains;
     if cli.json {
-        print_json(&to_json(&chains)?);
-        return Ok(());
+        return print_json(&to_json(&chains)?);
     }
     let rows = chains
         .into_iter()
         .map(|(name, chain)| vec![name, chain.to_string()]);
-    println!("{}", table(&["chain", "programs"], rows.collect(), &[]));
-    Ok(())
+    print_line(table(&["chain", "programs"], rows.collect(), &[]))
 }
 
 pub(crate) async fn watch(cli: &Cli) -> Result<()> {
@@ -138,12 +133,12 @@ pub(crate) async fn watch(cli: &Cli) -> Result<()> {
     // The daemon itself never ends it, so what ends it is about the connection.
     while let Ok(Some(change)) = changes.message().await {
         if cli.json {
-            print_json(&to_json(&change)?);
+            print_json(&to_json(&change)?)?;
             continue;
         }
-        println!("revision {}", change.revision);
+        print_line(format_args!("revision {}", change.revision))?;
         for line in difference_lines(&change.changes) {
-            println!("{line}");
+            print_line(line)?;
         }
     }
     bail!("hiked has ended, or no longer answers; watch again when it runs, and all that there is comes first")

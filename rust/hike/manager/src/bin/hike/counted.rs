@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::changes::configured;
 use crate::client::{connect, said, there, Client};
-use crate::output::{print_json, table, to_json};
+use crate::output::{print, print_json, print_line, table, to_json};
 
 pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
     match what {
@@ -22,13 +22,11 @@ pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
             let mut client = connect(&cli.socket).await?;
             let results = results(&mut client, names.clone()).await?;
             if cli.json {
-                print_json(&to_json(&results)?);
-                return Ok(());
+                return print_json(&to_json(&results)?);
             }
             let rows = results.iter().flat_map(result_rows).collect();
             let head = ["monitor", "direction", "block", "packets", ""];
-            println!("{}", table(&head, rows, &[2, 3]));
-            Ok(())
+            print_line(table(&head, rows, &[2, 3]))
         }
     }
 }
@@ -36,8 +34,7 @@ pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
 async fn list(cli: &Cli) -> Result<()> {
     let monitors = configured(cli).await?.monitors;
     if cli.json {
-        print_json(&to_json(&monitors)?);
-        return Ok(());
+        return print_json(&to_json(&monitors)?);
     }
     let rows = monitors.into_iter().map(|(name, one)| {
         let flow = match (one.path, one.source) {
@@ -58,8 +55,7 @@ async fn list(cli: &Cli) -> Result<()> {
         ]
     });
     let head = ["monitor", "direction", "flow", "block", "colour"];
-    println!("{}", table(&head, rows.collect(), &[3]));
-    Ok(())
+    print_line(table(&head, rows.collect(), &[3]))
 }
 
 /// Asks for what was counted of flows.
@@ -93,16 +89,14 @@ pub(crate) async fn counters(cli: &Cli, all: bool) -> Result<()> {
     let mut counters = reasons(&mut client).await?;
     counters.retain(|counter| all || counter.packets > 0);
     if cli.json {
-        print_json(&to_json(&counters)?);
-        return Ok(());
+        return print_json(&to_json(&counters)?);
     }
     let rows = counters.into_iter().map(|one| {
         let fate = word_of::<Fate>(one.fate);
         vec![fate, one.reason, one.packets.to_string(), one.meaning]
     });
     let head = ["fate", "reason", "packets", "what that means"];
-    println!("{}", table(&head, rows.collect(), &[2]));
-    Ok(())
+    print_line(table(&head, rows.collect(), &[2]))
 }
 
 pub(crate) async fn rules(cli: &Cli) -> Result<()> {
@@ -117,15 +111,13 @@ pub(crate) async fn rules(cli: &Cli) -> Result<()> {
         let each = rules.iter().map(|(number, rule, packets)| {
             Ok(json!({ "number": number, "rule": to_json(rule)?, "packets": packets }))
         });
-        print_json(&each.collect::<Result<_>>()?);
-        return Ok(());
+        return print_json(&each.collect::<Result<_>>()?);
     }
     let rows = rules
         .iter()
         .map(|(number, rule, packets)| vec![number.to_string(), packets.to_string(), inline(rule)]);
     let head = ["rule", "packets", ""];
-    println!("{}", table(&head, rows.collect(), &[0, 1]));
-    Ok(())
+    print_line(table(&head, rows.collect(), &[0, 1]))
 }
 
 pub(crate) async fn metrics(cli: &Cli) -> Result<()> {
@@ -134,10 +126,8 @@ pub(crate) async fn metrics(cli: &Cli) -> Result<()> {
         .metrics(v1::MetricsRequest {})
         .await;
     let text = said(answer)?.text;
-    if cli.json {
-        print_json(&json!({ "text": text }));
-    } else {
-        print!("{text}");
+    match cli.json {
+        true => print_json(&json!({ "text": text })),
+        false => print(text),
     }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The command: asks the daemon, and prints what it says. Ends with 0; with 1 if `diff` has found differences; with 2 if something
-//! could not be done, which one sentence on standard error says.
+//! could not be done, which one sentence on standard error says. It ends with 0, too, when nobody reads its output any more.
 
 #![deny(unsafe_code)]
 
@@ -18,6 +18,8 @@ use anyhow::Result;
 use clap::Parser as _;
 use mflow_hike_manager::options::{Cli, Command};
 
+use crate::output::Unread;
+
 /// The exit status of `diff` if something differs.
 const DIFFERS: u8 = 1;
 const FAILED: u8 = 2;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         .and_then(|runtime| runtime.block_on(run(&cli)));
     match done {
         Ok(differs) => ExitCode::from(if differs { DIFFERS } else { 0 }),
+        Err(error) if error.is::<Unread>() => ExitCode::SUCCESS,
         Err(error) => {
             let text = format!("{error:#}");
             if cli.json {
@@ -60,7 +63,7 @@ async fn run(cli: &Cli) -> Result<bool> {
         Command::Rules => counted::rules(cli).await?,
         Command::Metrics => counted::metrics(cli).await?,
         Command::Top(options) => top::run(cli, *options).await?,
-        Command::Completion { shell } => pages::completion(*shell),
+        Command::Completion { shell } => pages::completion(*shell)?,
         Command::Man { folder } => pages::man(folder)?,
     }
     Ok(false)

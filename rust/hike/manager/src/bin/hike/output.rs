@@ -2,15 +2,37 @@
 
 //! Output of the commands: tables for people, JSON for programs.
 
-use anyhow::Result;
+use std::fmt::Display;
+use std::io::{stdout, ErrorKind, Write as _};
+
+use anyhow::{Context as _, Result};
 use comfy_table::{presets, CellAlignment, Table};
 use mflow_hike_manager::configuration::objects::Kind;
 use mflow_hike_manager::proto::word_of;
 use mflow_hike_manager::v1;
 use serde_json::Value;
 
-pub(crate) fn print_json(value: &Value) {
-    println!("{value}");
+/// Nobody reads the output any more, as behind `hike show | head -1`.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads the output")]
+pub(crate) struct Unread;
+
+/// Prints a text at once. Fails with [`Unread`] if nobody reads it.
+pub(crate) fn print(text: impl Display) -> Result<()> {
+    let mut out = stdout().lock();
+    match write!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Unread.into()),
+        printed => printed.context("cannot print"),
+    }
+}
+
+/// Prints a text with the end of its line.
+pub(crate) fn print_line(text: impl Display) -> Result<()> {
+    print(format_args!("{text}\n"))
+}
+
+pub(crate) fn print_json(value: &Value) -> Result<()> {
+    print_line(value)
 }
 
 /// Returns rows below a head; columns of numbers are those that the predicate names.

@@ -3,15 +3,23 @@
 //! Completion and man pages, made of the command lines.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
 use mflow_hike_manager::options::{Cli, Daemon};
 
-pub(crate) fn completion(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "hike", &mut io::stdout());
+use crate::output::print;
+
+pub(crate) fn completion(shell: clap_complete::Shell) -> Result<()> {
+    print(script(shell)?)
+}
+
+/// Returns the script that completes command lines in a shell.
+fn script(shell: clap_complete::Shell) -> Result<String> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "hike", &mut script);
+    Ok(String::from_utf8(script)?)
 }
 
 pub(crate) fn man(folder: &Path) -> Result<()> {
@@ -40,14 +48,7 @@ mod tests {
 
     #[test]
     fn completion_knows_the_commands() {
-        let mut script = Vec::new();
-        clap_complete::generate(
-            clap_complete::Shell::Bash,
-            &mut Cli::command(),
-            "hike",
-            &mut script,
-        );
-        let script = String::from_utf8(script).expect("text");
+        let script = script(clap_complete::Shell::Bash).expect("text");
         assert!(script.contains("apply") && script.contains("monitor"));
     }
 }

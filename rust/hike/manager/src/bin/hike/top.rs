@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::client::connect;
 use crate::counted::{reasons, results};
-use crate::output::{print_json, table};
+use crate::output::{print_json, print_line, table};
 
 /// Takes the cursor to the upper left corner, and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -31,14 +31,15 @@ pub(crate) async fn run(cli: &Cli, options: Top) -> Result<()> {
         let counters = reasons(&mut client).await?;
         let now = Instant::now();
         if cli.json {
-            print_json(&json!({ "flows": flows, "counters": counters }));
+            print_json(&json!({ "flows": flows, "counters": counters }))?;
         } else {
             let rates = before.as_ref().map(|(then, counts)| Rates {
                 elapsed: now.duration_since(*then),
                 counts,
             });
             let clear = if stdout().is_terminal() { CLEAR } else { "" };
-            println!("{clear}{}", screen(&flows, &counters, rates.as_ref()));
+            let screen = screen(&flows, &counters, rates.as_ref());
+            print_line(format_args!("{clear}{screen}"))?;
         }
         let counts = counters.into_iter().map(|one| (one.reason, one.packets));
         before = Some((now, counts.collect()));
