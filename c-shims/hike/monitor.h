@@ -171,6 +171,7 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
 		block->pkts = 0;
 	}
 	block->pkts += pkts;
+	counters->pkts += pkts;
 }
 
 /*

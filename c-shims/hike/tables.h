@@ -214,6 +214,8 @@ struct hike_counters {
 	__u32 colour_bit;
 	/* The flow's number; 0: it has none, as it is not counted where it enters. */
 	__u32 number;
+	/* Of all blocks, also of those that are not kept any more. */
+	__u64 pkts;
 	/* Block n is in place n % HIKE_FLOW_BLOCKS. */
 	struct hike_block blocks[HIKE_FLOW_BLOCKS];
 };

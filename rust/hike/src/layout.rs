@@ -280,6 +280,7 @@ pub(crate) struct Counters {
     pub(crate) period_ns: u64,
     pub(crate) colour_bit: u32,
     pub(crate) number: u32,
+    pub(crate) pkts: u64,
     pub(crate) blocks: [Block; FLOW_BLOCKS],
 }
 
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(size_of::<Device>(), 12);
         assert_eq!(size_of::<Route>(), 20);
         assert_eq!(size_of::<Block>(), 16);
-        assert_eq!(size_of::<Counters>(), 16 + FLOW_BLOCKS * 16);
+        assert_eq!(size_of::<Counters>(), 24 + FLOW_BLOCKS * 16);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counters and monitors as OpenMetrics text.
+//!
+//! What grows is a counter (`_total`), of which no scrape misses anything, however rare scrapes are. Blocks are gauges: a scrape sees the
+//! last one that is settled.
 
 use std::sync::atomic::AtomicU64;
 
@@ -49,11 +52,13 @@ pub fn text(
     let decided = "Packets that a rule of the access list has decided on";
     registry.register("rule_packets", decided, hits);
     let (numbers, pkts) = (Gauges::default(), Gauges::default());
+    let totals = Family::<Labels, Counter>::default();
     for one in counts {
         let labels = [
             ("monitor", one.monitor.clone()),
             ("direction", word_of::<Direction>(one.direction)),
         ];
+        totals.get_or_create(&labels).inc_by(one.total_packets);
         numbers.get_or_create(&labels).set(one.last_settled);
         let block = one
             .blocks
@@ -62,6 +67,8 @@ pub fn text(
         pkts.get_or_create(&labels)
             .set(block.map_or(0, |block| block.packets));
     }
+    let all = "Packets of a monitored flow since its monitor was added";
+    registry.register("monitored_packets", all, totals);
     let number = "Number of the last block of a monitored flow that nothing is added to any more";
     registry.register("block_number", number, numbers);
     registry.register("block_packets", "Packets of this block", pkts);
@@ -72,6 +79,8 @@ pub fn text(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use mflow_hike::counters::reason;
 
     use super::*;
@@ -91,6 +100,7 @@ mod tests {
             period_ns: 1_000_000_000,
             blocks: vec![block(41, 3), block(42, 8), block(43, 1)],
             last_settled: 42,
+            total_packets: 1_012,
         };
         let text = text(
             9,
@@ -102,6 +112,7 @@ mod tests {
         for line in [
             "hike_revision 9",
             "hike_packets_total{reason=\"no-class\",fate=\"passed\"} 5",
+            "hike_monitored_packets_total{monitor=\"berlin\",direction=\"in\"} 1012",
             "hike_block_number{monitor=\"berlin\",direction=\"in\"} 42",
             "hike_block_packets{monitor=\"berlin\",direction=\"in\"} 8",
             "hike_rule_packets_total{rule=\"2\",action=\"deny\"} 4",
@@ -112,5 +123,39 @@ mod tests {
                 "{line} is not in {text}"
             );
         }
+        assert_is_openmetrics(&text);
+    }
+
+    /// Fails unless each sample belongs to a family with its type and help in front, counters end with `_total`, no family comes
+    /// twice, and the last line says that it is the last: OpenMetrics 1.0.
+    fn assert_is_openmetrics(text: &str) {
+        let mut families = BTreeMap::new();
+        let (mut lines, mut helped) = (text.lines().peekable(), None);
+        while let Some(line) = lines.next() {
+            let words: Vec<&str> = line.splitn(4, ' ').collect();
+            match words[..] {
+                ["#", "EOF"] => assert_eq!(lines.peek(), None),
+                ["#", "HELP", name, help] => {
+                    assert!(!help.is_empty());
+                    helped = Some(name);
+                }
+                ["#", "TYPE", name, kind] => {
+                    assert_eq!(helped, Some(name));
+                    assert_eq!(families.insert(name, kind), None, "{name} comes twice");
+                }
+                _ => {
+                    let (name, number) = line.rsplit_once(' ').expect("a number");
+                    let name = name.split('{').next().expect("a name");
+                    assert!(number.parse::<u64>().is_ok(), "{line}");
+                    let family = match helped.map(|family| (family, families[family])) {
+                        Some((family, "counter")) => format!("{family}_total"),
+                        Some((family, "gauge")) => family.to_owned(),
+                        other => panic!("{line} is in {other:?}"),
+                    };
+                    assert_eq!(name, family);
+                }
+            }
+        }
+        assert!(text.ends_with("\n# EOF\n") && families.len() > 3);
     }
 }

@@ -52,6 +52,7 @@ pub fn counts(
                 })
                 .collect(),
             last_settled,
+            total_packets: read.total_pkts(),
         });
     }
     Ok(all)

@@ -153,6 +153,7 @@ impl Monitor {
             period_ns: self.period.as_nanos() as u64,
             colour_bit,
             number: 0,
+            pkts: 0,
             blocks: [Block::default(); FLOW_BLOCKS],
         })
     }
@@ -168,30 +169,41 @@ impl Monitor {
     }
 }
 
-/// The counts of a flow in one direction: packets by block.
+/// The counts of a flow in one direction: packets by block, and in all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts(BTreeMap<u64, u64>);
+pub struct Counts {
+    blocks: BTreeMap<u64, u64>,
+    total_pkts: u64,
+}
 
 impl Counts {
     /// Adds up what each CPU has counted.
     pub(crate) fn sum(of_cpus: &[Counters]) -> Self {
-        let mut sums = BTreeMap::new();
+        let mut blocks = BTreeMap::new();
         for block in of_cpus.iter().flat_map(|counters| &counters.blocks) {
             if block.pkts > 0 {
-                *sums.entry(block.number).or_default() += block.pkts;
+                *blocks.entry(block.number).or_default() += block.pkts;
             }
         }
-        Self(sums)
+        Self {
+            blocks,
+            total_pkts: of_cpus.iter().map(|counters| counters.pkts).sum(),
+        }
+    }
+
+    /// Returns the packets of all blocks since the flow's monitor was added.
+    pub fn total_pkts(&self) -> u64 {
+        self.total_pkts
     }
 
     /// Returns the packets of a block.
     pub fn pkts(&self, block: u64) -> u64 {
-        self.0.get(&block).copied().unwrap_or(0)
+        self.blocks.get(&block).copied().unwrap_or(0)
     }
 
     /// Returns all blocks that had packets, the oldest one first; of a CPU that counts no more, old ones stay.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.0.iter().map(|(&block, &pkts)| (block, pkts))
+        self.blocks.iter().map(|(&block, &pkts)| (block, pkts))
     }
 }
 
@@ -233,22 +245,25 @@ mod tests {
 
     #[test]
     fn blocks_of_all_cpus_are_added_up() {
-        let counters = |blocks| Counters {
+        let counters = |pkts, blocks| Counters {
             period_ns: 1,
             colour_bit: 0,
             number: 0,
+            pkts,
             blocks,
         };
         let block = |number, pkts| Block { number, pkts };
         let counts = Counts::sum(&[
-            counters([block(8, 1), block(9, 2), block(0, 0), block(7, 4)]),
-            counters([block(4, 8), block(9, 16), block(0, 0), block(0, 0)]),
+            counters(70, [block(8, 1), block(9, 2), block(0, 0), block(7, 4)]),
+            counters(24, [block(4, 8), block(9, 16), block(0, 0), block(0, 0)]),
         ]);
         assert_eq!(
             Vec::from_iter(counts.blocks()),
             [(4, 8), (7, 4), (8, 1), (9, 18)]
         );
         assert_eq!((counts.pkts(9), counts.pkts(10)), (18, 0));
+        // Blocks that are gone are in it, too.
+        assert_eq!(counts.total_pkts(), 94);
     }
 
     #[test]

@@ -22,12 +22,15 @@ use crate::hike::network::{
     WAY2,
 };
 use crate::hike::{instance, instance_at, Case};
+use crate::machine::command::wait_until;
 use crate::machine::threads;
 use crate::network::netns;
 
 /// Blocks long enough for an emulated CPU that is away for a moment.
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 const BLOCKS: u64 = 2;
+/// Blocks of which there are many in a second.
+const SHORT: Duration = Duration::from_millis(10);
 /// This many times as long as it should take to read them all: a busy host is late at times.
 const MOST_TRIES: u64 = 5;
 pub(crate) const PORT: u16 = 9_000;
@@ -54,6 +57,11 @@ pub(crate) fn cases() -> Vec<Case> {
             name: "tcx/loss",
             proves: "the same of what a host sends itself, eight datagrams at a time that the kernel cuts apart behind the hook",
             run: |_| exact(Setting { hook: Hook::Tcx, marking: Marking::Option, reordered: false, engine: Engine::Compiled }),
+        },
+        Case {
+            name: "loss/totals",
+            proves: "of a flow whose blocks are gone long since, each packet is in the count of all blocks, at both ends",
+            run: |_| totals(),
         },
     ]
 }
@@ -141,6 +149,48 @@ pub(crate) fn measure(
         bail!("{rows} of {blocks} blocks were read in time: this machine is too busy")
     };
     threads::beside(send, watch).map(|((), ())| ())
+}
+
+/// Sends datagrams for many more blocks than are kept.
+fn totals() -> Result<()> {
+    const DATAGRAMS: u64 = 400;
+    let monitor = Monitor {
+        period: SHORT,
+        marking: Marking::DscpBit(0),
+    };
+    let setting = Setting {
+        hook: Hook::Xdp,
+        marking: monitor.marking,
+        reordered: false,
+        engine: Engine::Compiled,
+    };
+    let _network = Network::up()?;
+    let path = Path::new(TUNNEL_SOURCE, sids(3, true));
+    let flow = Flow::of(&path)?;
+    let ingress = ingress(setting, &path, &flow, &monitor)?;
+    let egress = egress(setting.engine, &flow, &monitor)?;
+    let _sink = netns::within(DST, || Ok(UdpSocket::bind((DST_V6, PORT))?))?;
+    netns::within(SRC, || {
+        let socket = UdpSocket::bind("[::]:0")?;
+        socket.connect((DST_V6, PORT))?;
+        for _ in 0..DATAGRAMS {
+            socket.send(&PAYLOAD)?;
+            thread::sleep(SHORT / 2);
+        }
+        Ok(())
+    })?;
+    wait_until("all datagrams are counted where they leave", || {
+        let counts = egress.counts(&flow, Direction::Out)?;
+        Ok(counts.total_pkts() == DATAGRAMS)
+    })?;
+    let counts = ingress.counts(&flow, Direction::In)?;
+    let kept: u64 = counts.blocks().map(|(_, pkts)| pkts).sum();
+    ensure!(
+        counts.total_pkts() == DATAGRAMS && kept < DATAGRAMS,
+        "of {DATAGRAMS} datagrams {} are counted in all, and {kept} in the blocks that are kept",
+        counts.total_pkts()
+    );
+    Ok(())
 }
 
 pub(crate) fn ingress(

@@ -116,7 +116,7 @@ mod tests {
         let result = to_json(&result).expect("JSON");
         assert_eq!(
             result,
-            json!({ "monitor": "", "direction": "out", "flow": null, "period_ns": 0, "blocks": [], "last_settled": 0 })
+            json!({ "monitor": "", "direction": "out", "flow": null, "period_ns": 0, "blocks": [], "last_settled": 0, "total_packets": 0 })
         );
     }
 

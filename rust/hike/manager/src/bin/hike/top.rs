@@ -139,6 +139,7 @@ mod tests {
                 settled: true,
             }],
             last_settled: 9,
+            total_packets: 1_000,
         }
     }
 
