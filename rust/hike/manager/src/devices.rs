@@ -4,9 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 use futures_util::TryStreamExt as _;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, LinkXdp};
+use mflow_hike::Hook;
+use rtnetlink::packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp,
+};
 
 /// One device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,24 @@ pub struct Device {
     pub program: Option<u32>,
     /// True if it is set up; the kernel takes no routes for one that is not.
     pub is_up: bool,
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// The index of the device that it is a part of.
+    pub part_of: Option<u32>,
+    /// True if its packets have no Ethernet headers.
+    pub lacks_ethernet: bool,
+}
+
+/// A kind of device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// One that packets come and go by.
+    #[default]
+    Usual,
+    /// Several devices that are used as one.
+    Bond,
+    /// Several devices that have a routing table of their own.
+    Vrf,
 }
 
 /// All devices, by name.
@@ -51,6 +72,38 @@ impl Devices {
         Ok(self.0[name])
     }
 
+    /// Returns a device whose packets can take chains at a hook. Fails with what to name in place of one whose packets cannot.
+    pub fn with_chains(&self, hook: Hook, name: &str) -> Result<Device> {
+        let device = self.get(name)?;
+        let instead = || format!("name its devices in its place{}", self.parts_of(device.index));
+        match (device.kind, hook) {
+            (DeviceKind::Bond, Hook::Xdp) => bail!(
+                "device {name}: it is a bond, and packets come to {hook} by its devices; {}",
+                instead()
+            ),
+            (DeviceKind::Vrf, _) => bail!(
+                "device {name}: it is a VRF, by which no packets come or leave; {}",
+                instead()
+            ),
+            _ => {}
+        }
+        ensure!(
+            !device.lacks_ethernet,
+            "device {name}: its packets have no Ethernet headers, behind which chains look for IP; name a device that has them"
+        );
+        Ok(device)
+    }
+
+    /// Returns the names of the devices that are a part of another one, to go on with in a sentence.
+    fn parts_of(&self, index: u32) -> String {
+        let parts = self.0.iter().filter(|(_, one)| one.part_of == Some(index));
+        let parts: Vec<&str> = parts.map(|(name, _)| name.as_str()).collect();
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!(": {}", parts.join(", ")),
+        }
+    }
+
     /// Returns the name of the device with this index.
     pub fn name(&self, index: u32) -> Option<&str> {
         let mut all = self.0.iter();
@@ -76,6 +129,10 @@ fn device(link: &LinkMessage) -> Option<(String, Device)> {
     let mut device = Device {
         index: link.header.index,
         is_up: link.header.flags.contains(LinkFlags::Up),
+        lacks_ethernet: !matches!(
+            link.header.link_layer_type,
+            LinkLayerType::Ether | LinkLayerType::Loopback
+        ),
         ..Device::default()
     };
     for attribute in &link.attributes {
@@ -83,6 +140,8 @@ fn device(link: &LinkMessage) -> Option<(String, Device)> {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Address(bytes) => device.mac = bytes.as_slice().try_into().ok(),
             LinkAttribute::Mtu(bytes) => device.mtu = *bytes,
+            LinkAttribute::Controller(index) => device.part_of = Some(*index),
+            LinkAttribute::LinkInfo(facts) => device.kind = kind(facts),
             LinkAttribute::Xdp(facts) => {
                 device.program = facts.iter().find_map(|fact| match fact {
                     LinkXdp::ProgId(number) => Some(*number),
@@ -93,4 +152,76 @@ fn device(link: &LinkMessage) -> Option<(String, Device)> {
         }
     }
     Some((name?, device))
+}
+
+fn kind(facts: &[LinkInfo]) -> DeviceKind {
+    let kind = facts.iter().find_map(|fact| match fact {
+        LinkInfo::Kind(kind) => Some(kind),
+        _ => None,
+    });
+    match kind {
+        Some(InfoKind::Bond | InfoKind::Team) => DeviceKind::Bond,
+        Some(InfoKind::Vrf) => DeviceKind::Vrf,
+        _ => DeviceKind::Usual,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(devices: &[(&str, Device)]) -> Devices {
+        let devices = devices.iter();
+        Devices(
+            devices
+                .map(|(name, device)| ((*name).to_owned(), *device))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn devices_whose_packets_take_no_chains_are_refused_with_what_to_name() {
+        let of = |index, kind, part_of| Device {
+            index,
+            kind,
+            part_of,
+            ..Device::default()
+        };
+        let usual = |index, part_of| of(index, DeviceKind::Usual, part_of);
+        let tunnel = Device {
+            lacks_ethernet: true,
+            ..usual(7, None)
+        };
+        let devices = named(&[
+            ("eth0", usual(1, Some(3))),
+            ("eth1", usual(2, Some(3))),
+            ("bond0", of(3, DeviceKind::Bond, Some(6))),
+            ("eth2", usual(4, None)),
+            ("red", of(5, DeviceKind::Vrf, None)),
+            ("blue", of(6, DeviceKind::Vrf, None)),
+            ("tun0", tunnel),
+        ]);
+        let refused = |hook, name: &str| devices.with_chains(hook, name).expect_err(name).to_string();
+        assert_eq!(
+            refused(Hook::Xdp, "bond0"),
+            "device bond0: it is a bond, and packets come to XDP by its devices; name its devices in its place: eth0, eth1"
+        );
+        for hook in [Hook::Xdp, Hook::Tcx] {
+            assert_eq!(
+                refused(hook, "blue"),
+                "device blue: it is a VRF, by which no packets come or leave; name its devices in its place: bond0"
+            );
+            assert!(refused(hook, "red").ends_with("; name its devices in its place"));
+            assert_eq!(
+                refused(hook, "tun0"),
+                "device tun0: its packets have no Ethernet headers, behind which chains look for IP; name a device that has them"
+            );
+            assert!(refused(hook, "eth7").starts_with("there is no device eth7; there are blue"));
+            for name in ["eth0", "eth2"] {
+                assert!(devices.with_chains(hook, name).is_ok());
+            }
+        }
+        // What leaves is still the bond's.
+        assert!(devices.with_chains(Hook::Tcx, "bond0").is_ok());
+    }
 }

@@ -268,7 +268,7 @@ impl Manager {
     /// Makes a generation to which no packet comes yet.
     fn make(&self, revision: u64, wanted: Configuration, devices: &Devices) -> Result<Current> {
         for name in &wanted.devices {
-            devices.get(name)?;
+            devices.with_chains(wanted.hook, name)?;
         }
         kernel_routes::check(wanted.kernel_routes.iter(), devices)?;
         if let Some(current) = &self.current {

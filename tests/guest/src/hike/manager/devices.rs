@@ -43,6 +43,11 @@ pub(crate) fn cases() -> Vec<Case> {
             proves: "when a device requires signed segment routing headers, of which the kernel tells nobody, unsigned ones are soon left to the kernel",
             run: |_| required_hmac(),
         },
+        Case {
+            name: "manager/device-kinds",
+            proves: "a device whose packets come by others, or without Ethernet headers, is refused with what to name in its place",
+            run: |_| kinds(),
+        },
     ]
 }
 
@@ -239,6 +244,33 @@ end = {{ action = "End" }}
     wait_until("unsigned headers are left to the kernel", || {
         is_counted("sid-unsigned")
     })?;
+    daemon.stop()
+}
+
+fn kinds() -> Result<()> {
+    let _network = Network::up()?;
+    let place = Place::new(INGRESS);
+    let daemon = place.start()?;
+    ip("link add one type veth peer name one-peer
+        link add two type veth peer name two-peer
+        link add pair type bond
+        link set one master pair
+        link add red type vrf table 100
+        link set two master red
+        tuntap add mode tun name tunnel")?;
+    let refuses = |hook: &str, device: &str, expected: &str| {
+        let text = format!("hook = \"{hook}\"\ndevices = [\"{device}\"]\n");
+        daemon.refuses(&text, &format!("hike: device {device}: {expected}"))
+    };
+    let bond = "it is a bond, and packets come to XDP by its devices; name its devices in its place: one";
+    refuses("xdp", "pair", bond)?;
+    for hook in ["xdp", "tcx"] {
+        let vrf = "it is a VRF, by which no packets come or leave; name its devices in its place: two";
+        refuses(hook, "red", vrf)?;
+        let tunnel = "its packets have no Ethernet headers, behind which chains look for IP; name a device that has them";
+        refuses(hook, "tunnel", tunnel)?;
+    }
+    daemon.apply("devices = [\"one\", \"two\"]\n")?;
     daemon.stop()
 }
 
