@@ -140,6 +140,15 @@ struct hike_behaviour {
 	__u32 table;
 	/* The address to which End.X sends packets. */
 	__u8 next_hop[16];
+	/* That of its counts; 0: it has none. */
+	__u64 number;
+};
+
+/* The packets that the behaviour of a local SID was done to, on one CPU: RFC 8986, 6. */
+struct hike_sid_counts {
+	__u64 pkts;
+	/* Of the IPv6 packets, as they came. */
+	__u64 bytes;
 };
 
 /* A set of rules of an access list: a bit for each. */
@@ -269,6 +278,9 @@ HIKE_MAP(numbered_flows, BPF_MAP_TYPE_PERCPU_HASH, HIKE_FLOWS, sizeof(__u64),
 	 sizeof(struct hike_counters), BPF_F_NO_PREALLOC);
 HIKE_MAP(behaviours, BPF_MAP_TYPE_ARRAY, HIKE_BEHAVIOURS, sizeof(__u32),
 	 sizeof(struct hike_behaviour), 0);
+/* The counts of behaviours, by their numbers: twice as many as there are behaviours, as a generation and the next one share them. */
+HIKE_MAP(sid_counts, BPF_MAP_TYPE_PERCPU_HASH, 2 * HIKE_BEHAVIOURS, sizeof(__u64),
+	 sizeof(struct hike_sid_counts), BPF_F_NO_PREALLOC);
 HIKE_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, HIKE_ROUTES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_route), BPF_F_NO_PREALLOC);
 HIKE_MAP(ports, BPF_MAP_TYPE_DEVMAP_HASH, HIKE_PORTS, sizeof(__u32),

@@ -45,5 +45,9 @@ static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 	if (!hike_has_port(xdp, hop.port))
 		return hike_no_port(xdp, hop.port);
 	reason = hike_strip(xdp, packet, &inner);
-	return reason == HIKE_NEXT ? hike_send(xdp, packet, &hop) : reason;
+	if (reason == HIKE_NEXT)
+		reason = hike_send(xdp, packet, &hop);
+	if (reason == HIKE_FORWARDED)
+		hike_count_sid(behaviour, &headers);
+	return reason;
 }

@@ -23,13 +23,20 @@ static __noinline int hike_end(struct xdp_md *xdp, struct hike_packet *packet)
 	if (headers.segments_left) {
 		if (!hike_next_segment(ip6, end, &headers))
 			return HIKE_MALFORMED;
+		/* If its hop limit has run out, it goes no further: RFC 8986, 4.1, S05. */
+		if (ip6->hop_limit > 1)
+			hike_count_sid(behaviour, &headers);
 		if (headers.segments_left || !(behaviour->flags & HIKE_BEHAVIOUR_PSP))
 			return HIKE_NEXT;
 		return hike_pop_srh(xdp, packet->ip_at, &headers);
 	}
 	if (behaviour->flags & HIKE_BEHAVIOUR_USD && hike_carries_ip(&headers)) {
 		reason = hike_read_inner(xdp, packet, ip6, end, &headers, &inner);
-		return reason == HIKE_NEXT ? hike_decapsulate(xdp, packet, &inner) : reason;
+		if (reason == HIKE_NEXT)
+			reason = hike_decapsulate(xdp, packet, &inner);
+		if (reason == HIKE_NEXT)
+			hike_count_sid(behaviour, &headers);
+		return reason;
 	}
 	if (behaviour->flags & HIKE_BEHAVIOUR_USP && headers.srh_bytes) {
 		reason = hike_pop_srh(xdp, packet->ip_at, &headers);

@@ -72,5 +72,8 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 		return reason;
 	if (!hike_has_port(xdp, hop.port))
 		return hike_no_port(xdp, hop.port);
-	return hike_end_x_send(xdp, packet, &headers, &inner, &hop, pops);
+	reason = hike_end_x_send(xdp, packet, &headers, &inner, &hop, pops);
+	if (reason == HIKE_FORWARDED)
+		hike_count_sid(behaviour, &headers);
+	return reason;
 }

@@ -24,6 +24,8 @@ struct hike_srh {
 
 /* The headers of a packet that came to a local SID; offsets are from the IPv6 header on. */
 struct hike_headers {
+	/* The length of the packet. */
+	__u32 bytes;
 	/* Of the SRH, or where it would be. */
 	__u32 srh_at;
 	/* 0: there is none. */
@@ -47,6 +49,7 @@ static __always_inline int hike_read_headers(const struct hike_context *context,
 
 	if (!bytes)
 		return HIKE_MALFORMED;
+	headers->bytes = bytes;
 	headers->srh_at = sizeof(*ip6);
 	headers->protocol = ip6->nexthdr;
 	if (headers->protocol == IPPROTO_DSTOPTS) {
@@ -191,6 +194,18 @@ static __always_inline const struct hike_behaviour *hike_behaviour_of(const stru
 	const struct hike_behaviour *behaviour = bpf_map_lookup_elem(&behaviours, &number);
 
 	return behaviour && behaviour->flags ? behaviour : NULL;
+}
+
+/* Counts a packet that the behaviour was done to. */
+static __always_inline void hike_count_sid(const struct hike_behaviour *behaviour,
+					   const struct hike_headers *headers)
+{
+	struct hike_sid_counts *counts = bpf_map_lookup_elem(&sid_counts, &behaviour->number);
+
+	if (!counts)
+		return;
+	counts->pkts += 1;
+	counts->bytes += headers->bytes;
 }
 
 #endif

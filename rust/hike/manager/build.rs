@@ -10,7 +10,7 @@ const FILES: [&str; 2] = [
     "mflow/hike/v1/manager.proto",
 ];
 /// The messages that the command prints as JSON.
-const PRINTED: [&str; 8] = [
+const PRINTED: [&str; 9] = [
     "ApplyResponse",
     "DiffResponse",
     "WatchResponse",
@@ -19,6 +19,7 @@ const PRINTED: [&str; 8] = [
     "Block",
     "v1.Flow",
     "Counter",
+    "LocalSid",
 ];
 /// Their fields that are numbers in messages and words there, and what has those numbers.
 const WORDS: [(&str, &str); 3] = [

@@ -166,6 +166,7 @@ pub(crate) struct Behaviour {
     pub(crate) flags: u32,
     pub(crate) table: u32,
     pub(crate) next_hop: [u8; 16],
+    pub(crate) number: u64,
 }
 
 impl Behaviour {
@@ -174,6 +175,7 @@ impl Behaviour {
         flags: 0,
         table: 0,
         next_hop: [0; 16],
+        number: 0,
     };
     /// The flags.
     pub(crate) const END: u32 = 1;
@@ -182,6 +184,14 @@ impl Behaviour {
     pub(crate) const PSP: u32 = 8;
     pub(crate) const USP: u32 = 16;
     pub(crate) const USD: u32 = 32;
+}
+
+/// `struct hike_sid_counts`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SidCounts {
+    pub(crate) pkts: u64,
+    pub(crate) bytes: u64,
 }
 
 /// `struct hike_rules`.
@@ -295,7 +305,7 @@ macro_rules! plain {
     };
 }
 
-plain!(Address Length Lengths Class ExactFlow Behaviour Rules RulePort Path Device Route Block Counters);
+plain!(Address Length Lengths Class ExactFlow Behaviour SidCounts Rules RulePort Path Device Route Block Counters);
 
 #[cfg(test)]
 mod tests {
@@ -309,7 +319,8 @@ mod tests {
         assert_eq!(NO_LENGTH, VERSION_BITS as usize + 128 + 1);
         assert_eq!(size_of::<Class>(), 8);
         assert_eq!(size_of::<ExactFlow>(), 48);
-        assert_eq!(size_of::<Behaviour>(), 24);
+        assert_eq!(size_of::<Behaviour>(), 32);
+        assert_eq!(size_of::<SidCounts>(), 16);
         assert_eq!(size_of::<Rules>(), RULES / 8);
         assert_eq!(size_of::<RulePort>(), 8);
         assert_eq!(size_of::<Path>(), 8 + PATH_BYTES);

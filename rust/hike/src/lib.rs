@@ -28,6 +28,7 @@ pub use self::config::flow::{Direction, Flow, Marking, Monitor};
 pub use self::config::lanes::Lanes;
 pub use self::config::path::Path;
 pub use self::config::rule::{Action, Rule};
+pub use self::counters::sids::Traffic;
 pub use self::host::Host;
 pub use self::instance::generation::Generation;
 pub use self::instance::hike::{BehaviourId, ChainId, Class, Engine, Hike, PathId, Route};

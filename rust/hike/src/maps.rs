@@ -2,11 +2,20 @@
 
 //! The pinned maps of an instance, and what their errors mean.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{bail, Context as _, Result};
-use aya::maps::{Map, MapData, MapError};
+use anyhow::{anyhow, bail, Context as _, Result};
+use aya::maps::{Map, MapData, MapError, PerCpuHashMap, PerCpuValues};
+use aya::util::nr_cpus;
+use aya::Pod;
+
+/// The kernel's `BPF_NOEXIST`: only what is not there yet is written.
+pub(crate) const NEW: u64 = 1;
+
+/// Of this many numbers one is free, as good as certainly: some ten thousand of four billion are taken.
+const MOST_DRAWS: u32 = 16;
 
 /// Opens a map of an instance.
 pub(crate) fn open(folder: &Path, name: &str) -> Result<Map> {
@@ -48,4 +57,24 @@ pub(crate) fn is_full(error: &MapError) -> bool {
     };
     let code = error.io_error.raw_os_error();
     code.is_some_and(|code| FULL.contains(&code))
+}
+
+/// Returns a number that nothing in a map has, or 0. It is random, so that one that has gone is not soon given to something else.
+pub(crate) fn free_number<V: Pod>(table: &PerCpuHashMap<MapData, u64, V>) -> Result<u32> {
+    for _ in 0..MOST_DRAWS {
+        // CAST: half of the bits are as random.
+        let number = RandomState::new().hash_one(()) as u32;
+        match table.get(&number.into(), 0) {
+            Err(MapError::KeyNotFound) if number != 0 => return Ok(number),
+            Err(MapError::KeyNotFound) | Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(0)
+}
+
+/// Returns the same value for each CPU.
+pub(crate) fn of_cpus<V: Pod>(value: V) -> Result<PerCpuValues<V>> {
+    let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
+    Ok(PerCpuValues::try_from(vec![value; cpus])?)
 }

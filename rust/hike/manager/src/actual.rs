@@ -12,7 +12,7 @@ use crate::configuration::file::inline;
 use crate::configuration::objects::{Key, Kind, Objects, ATTACHED, OPEN};
 use crate::configuration::{Classed, Configuration, Counted, KernelRoute, Way};
 use crate::devices::{Device, Devices};
-use crate::fill::{behaviour_names, chain_names, path_names, resolve, way, Names, KERNEL_PLACE};
+use crate::fill::{chain_names, local_sids, path_names, resolve, way, Names, KERNEL_PLACE};
 use crate::kernel_routes;
 use crate::note::Note;
 
@@ -142,9 +142,13 @@ impl<'a> Actual<'a> {
     }
 
     fn behaviours(&mut self) -> Result<()> {
-        let behaviours = self.configuration.behaviours.values();
-        let others = self.generation.other_behaviours((1..).zip(behaviours))?;
-        for (place, name) in behaviour_names(self.configuration) {
+        let sids = local_sids(self.configuration);
+        let known = &self.configuration.behaviours;
+        let behaviours = sids
+            .iter()
+            .map(|(place, (_, name))| (*place, &known[*name]));
+        let others = self.generation.other_behaviours(behaviours)?;
+        for (place, (_, name)) in sids {
             if others.contains(&place) {
                 self.set(Kind::Behaviour, name, Some(ALTERED.to_owned()));
             }
@@ -298,7 +302,10 @@ fn names(configuration: &Configuration) -> Names<'_> {
     Names {
         chains: chain_names(configuration),
         paths: path_names(configuration),
-        behaviours: behaviour_names(configuration),
+        behaviours: local_sids(configuration)
+            .into_iter()
+            .map(|(place, (_, name))| (place, name))
+            .collect(),
     }
 }
 

@@ -2,13 +2,13 @@
 
 //! A configuration into the tables of a new instance, and where in them everything is.
 //!
-//! Chains and behaviours have the places 1, 2, …, and paths 0, 1, …, in the order of their names; the chain in place 0 hands over to
-//! the kernel.
+//! Chains have the places 1, 2, …, and paths 0, 1, …, in the order of their names; the chain in place 0 hands over to the kernel. Each
+//! local SID has its behaviour in a place of its own, 1, 2, … in the order of destinations, so that it is counted by itself.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use mflow_hike::{Chain, Class, Hike, Places};
+use mflow_hike::{Chain, Class, Destination, Hike, Places};
 
 use crate::configuration::{Configuration, Fast, Mac, Route, Way};
 use crate::devices::Devices;
@@ -19,8 +19,17 @@ const KERNEL: &str = "fw-kernel";
 /// The place of that chain.
 pub(crate) const KERNEL_PLACE: u32 = 0;
 
-/// Fills the tables; devices are looked up, and all of them have to be there.
-pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -> Result<()> {
+/// The numbers under which local SIDs are counted, by destination.
+pub(crate) type CountNumbers = BTreeMap<String, u64>;
+
+/// Fills the tables; devices are looked up, and all of them have to be there. Local SIDs go on with their counts. Returns the numbers
+/// of these.
+pub(crate) fn fill(
+    hike: &mut Hike,
+    wanted: &Configuration,
+    devices: &Devices,
+    counted: &CountNumbers,
+) -> Result<CountNumbers> {
     let kernel = Class {
         chain: hike.add_chain(&KERNEL.parse::<Chain>()?)?,
         path: None,
@@ -37,10 +46,15 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
         let id = hike.add_path(path);
         paths.insert(name, id.with_context(|| format!("path {name}"))?);
     }
-    let mut behaviours = BTreeMap::new();
-    for (name, behaviour) in &wanted.behaviours {
-        let id = hike.add_behaviour(behaviour);
-        behaviours.insert(name, id.with_context(|| format!("behaviour {name}"))?);
+    let (mut behaviours, mut numbers) = (BTreeMap::new(), CountNumbers::new());
+    for (destination, name) in local_sids(wanted).into_values() {
+        let behaviour = wanted.behaviours.get(name).context("no such behaviour")?;
+        let sid = destination.to_string();
+        let number = counted.get(&sid).copied().unwrap_or(0);
+        let id = hike.add_behaviour_counted(behaviour, number);
+        let id = id.with_context(|| format!("behaviour {name}"))?;
+        numbers.insert(sid, hike.count_number(id)?);
+        behaviours.insert(destination, id);
     }
     for name in &wanted.ports {
         let device = devices.get(name)?;
@@ -58,39 +72,32 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
     }
     let class_of = |way: &Way| -> Result<_> {
         Ok(match way {
-            Way::Kernel => (kernel, None),
+            Way::Kernel => kernel,
             Way::Fast(Fast {
-                chain,
-                path,
-                behaviour,
-                lanes,
-            }) => {
-                let class = Class {
-                    // The configuration was checked: all of them are there.
-                    chain: *chains.get(chain).context("no such chain")?,
-                    path: path.as_ref().and_then(|path| paths.get(path)).copied(),
-                    lanes: *lanes,
-                };
-                let behaviour = behaviour.as_ref().and_then(|name| behaviours.get(name));
-                (class, behaviour.copied())
-            }
+                chain, path, lanes, ..
+            }) => Class {
+                // The configuration was checked: all of them are there.
+                chain: *chains.get(chain).context("no such chain")?,
+                path: path.as_ref().and_then(|path| paths.get(path)).copied(),
+                lanes: *lanes,
+            },
         })
     };
     for (&destination, way) in &wanted.classes {
-        let (class, behaviour) = class_of(way)?;
-        match behaviour {
-            Some(behaviour) => hike.set_local_sid(destination, class, behaviour),
+        let class = class_of(way)?;
+        match behaviours.get(&destination) {
+            Some(&behaviour) => hike.set_local_sid(destination, class, behaviour),
             None => hike.set_class(destination, class),
         }
         .with_context(|| format!("class {destination}"))?;
     }
     for (name, classed) in &wanted.flows {
         // Of a flow, only its destination could have a behaviour.
-        let (class, _) = class_of(&classed.class)?;
+        let class = class_of(&classed.class)?;
         hike.set_flow_class(&classed.flow()?, class)
             .with_context(|| format!("flow {name}"))?;
     }
-    Ok(())
+    Ok(numbers)
 }
 
 /// Returns a route with what its port says of itself.
@@ -125,10 +132,14 @@ pub(crate) fn path_names(configuration: &Configuration) -> BTreeMap<u32, &str> {
     (0..).zip(names).collect()
 }
 
-/// Returns the names of behaviours by their places; the first stands for none.
-pub(crate) fn behaviour_names(configuration: &Configuration) -> BTreeMap<u32, &str> {
-    let names = configuration.behaviours.keys().map(String::as_str);
-    (1..).zip(names).collect()
+/// Returns the local SIDs, each with the name of its behaviour, by the places of these; the first place stands for none.
+pub(crate) fn local_sids(configuration: &Configuration) -> BTreeMap<u32, (Destination, &str)> {
+    let classes = configuration.classes.iter();
+    let sids = classes.filter_map(|(&destination, way)| match way {
+        Way::Fast(fast) => Some((destination, fast.behaviour.as_deref()?)),
+        Way::Kernel => None,
+    });
+    (1..).zip(sids).collect()
 }
 
 /// Names by their places.

@@ -9,14 +9,14 @@
 //! | the kernel's routes that are new or other are put | they are as before | the same |
 //! | devices go over to it, one after the other | they go back | the same |
 //! | it is the one that counts: a rename | they go back | the rest is done at the next start |
-//! | flows, devices and routes that are no more are left alone | it is said; tried again with the next transaction | the same |
+//! | flows, SIDs' counts, devices and routes that are no more are left alone | it is said; tried again with the next transaction | the same |
 //! | the old generation goes, when no packet is in it | the same | the same |
 //!
-//! To undo a transaction and to end one is the same work: [`Manager::settle`] makes devices, monitors and the kernel's routes
+//! To undo a transaction and to end one is the same work: [`Manager::settle`] makes devices, monitors, counts and the kernel's routes
 //! those of the generation that counts, and removes all others. It asks the kernel for its state, so it need not know how far a
 //! transaction has come.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -117,6 +117,12 @@ impl Manager {
     /// Returns the generation that counts.
     pub fn generation(&self) -> Option<&Generation> {
         self.current.as_ref().map(|current| &current.generation)
+    }
+
+    /// Returns the numbers under which the local SIDs are counted, by destination.
+    pub fn sid_numbers(&self) -> BTreeMap<String, u64> {
+        let known = self.current.as_ref().and_then(|one| one.known.as_ref());
+        known.map(|(note, _)| note.sids.clone()).unwrap_or_default()
     }
 
     /// Returns what is in the kernel now.
@@ -246,7 +252,12 @@ impl Manager {
 
     fn replace(&mut self, wanted: Configuration, devices: &Devices) -> Result<Vec<String>> {
         let revision = self.last_revision + 1;
-        let next = self.make(revision, wanted, devices)?;
+        let next = self.make(revision, wanted, devices);
+        // Counts that were begun for it are in the map that it would have shared.
+        let next = next.map_err(|error| match self.settle_counts() {
+            Ok(()) => error,
+            Err(left) => error.context(format!("{left:#}")),
+        })?;
         self.last_revision = revision;
         let committed = self
             .enter(&next, devices)
@@ -286,9 +297,9 @@ impl Manager {
         let folder = self.store.generation(revision);
         let mut hike = Generation::begin(wanted.hook, &folder, wanted.engine, before)?;
         step("begun")?;
-        fill(&mut hike, &wanted, devices)?;
+        let sids = fill(&mut hike, &wanted, devices, &self.sid_numbers())?;
         step("filled")?;
-        let note = Note::of(&hike, &wanted)?;
+        let note = Note::of(&hike, &wanted, sids)?;
         let generation = Generation::stay(hike, &note.bytes()?)?;
         follow(&generation, &wanted, &Host::read()?)?;
         Ok(Current {
@@ -340,6 +351,7 @@ impl Manager {
                 ..
             }) => {
                 settle_monitors(generation, configuration)?;
+                self.settle_counts()?;
                 step("counted")?;
                 warnings = self.settle_devices(generation, configuration, devices)?;
                 if note.is_of_this_version() {
@@ -379,6 +391,18 @@ impl Manager {
         };
         let is_told = std::mem::replace(&mut self.drops_are_told, true);
         (!is_told).then(|| format!("what ports drop is counted as forwarded: {why}"))
+    }
+
+    /// Ends the counts of local SIDs that the generation which counts does not have.
+    fn settle_counts(&self) -> Result<()> {
+        match &self.current {
+            Some(Current {
+                generation,
+                known: Some((note, _)),
+                ..
+            }) => generation.keep_traffic(&note.sids.values().copied().collect()),
+            _ => Ok(()),
+        }
     }
 
     fn settle_devices(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters and monitors as OpenMetrics text.
+//! Counters, monitors and local SIDs as OpenMetrics text.
 //!
 //! What grows is a counter (`_total`), of which no scrape misses anything, however rare scrapes are. Blocks are gauges: a scrape sees the
 //! last one that is settled.
@@ -14,7 +14,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 use crate::configuration::file::word;
 use crate::proto::word_of;
@@ -23,13 +23,30 @@ use crate::v1;
 type Labels = [(&'static str, String); 2];
 type Gauges = Family<Labels, Gauge<u64, AtomicU64>>;
 
+/// The counts of a host.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted<'a> {
+    /// The number of transactions.
+    pub revision: u64,
+    /// Packets by reason.
+    pub reasons: &'a [(&'a Reason, u64)],
+    /// The actions of the rules of the access list, and packets by rule.
+    pub rules: &'a [(Action, u64)],
+    /// Packets of monitored flows.
+    pub monitors: &'a [v1::Result],
+    /// Packets of local SIDs.
+    pub sids: &'a [v1::LocalSid],
+}
+
 /// Returns the text.
-pub fn text(
-    revision: u64,
-    reasons: &[(&Reason, u64)],
-    rules: &[(Action, u64)],
-    counts: &[v1::Result],
-) -> Result<String> {
+pub fn text(counted: &Counted<'_>) -> Result<String> {
+    let Counted {
+        revision,
+        reasons,
+        rules,
+        monitors,
+        sids,
+    } = *counted;
     let mut registry = Registry::with_prefix("hike");
     let revisions = Gauge::<u64, AtomicU64>::default();
     revisions.set(revision);
@@ -53,7 +70,7 @@ pub fn text(
     registry.register("rule_packets", decided, hits);
     let (numbers, pkts) = (Gauges::default(), Gauges::default());
     let totals = Family::<Labels, Counter>::default();
-    for one in counts {
+    for one in monitors {
         let labels = [
             ("monitor", one.monitor.clone()),
             ("direction", word_of::<Direction>(one.direction)),
@@ -72,6 +89,22 @@ pub fn text(
     let number = "Number of the last block of a monitored flow that nothing is added to any more";
     registry.register("block_number", number, numbers);
     registry.register("block_packets", "Packets of this block", pkts);
+    let (pkts, bytes) = (
+        Family::<Labels, Counter>::default(),
+        Family::<Labels, Counter>::default(),
+    );
+    for one in sids {
+        let labels = [
+            ("sid", one.destination.clone()),
+            ("behaviour", one.behaviour.clone()),
+        ];
+        pkts.get_or_create(&labels).inc_by(one.packets);
+        bytes.get_or_create(&labels).inc_by(one.bytes);
+    }
+    let done = "Packets that the behaviour of a local SID was done to";
+    registry.register("sid_packets", done, pkts);
+    let came = "Bytes of these IPv6 packets as they came";
+    registry.register_with_unit("sid", came, Unit::Bytes, bytes);
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -102,12 +135,19 @@ mod tests {
             last_settled: 42,
             total_packets: 1_012,
         };
-        let text = text(
-            9,
-            &reasons,
-            &[(Action::Allow, 3), (Action::Deny, 4)],
-            &[counts],
-        )
+        let sid = v1::LocalSid {
+            destination: "fc00:3::/64".to_owned(),
+            behaviour: "exit".to_owned(),
+            packets: 7,
+            bytes: 1_400,
+        };
+        let text = text(&Counted {
+            revision: 9,
+            reasons: &reasons,
+            rules: &[(Action::Allow, 3), (Action::Deny, 4)],
+            monitors: &[counts],
+            sids: &[sid],
+        })
         .expect("text");
         for line in [
             "hike_revision 9",
@@ -116,6 +156,8 @@ mod tests {
             "hike_block_number{monitor=\"berlin\",direction=\"in\"} 42",
             "hike_block_packets{monitor=\"berlin\",direction=\"in\"} 8",
             "hike_rule_packets_total{rule=\"2\",action=\"deny\"} 4",
+            "hike_sid_packets_total{sid=\"fc00:3::/64\",behaviour=\"exit\"} 7",
+            "hike_sid_bytes_total{sid=\"fc00:3::/64\",behaviour=\"exit\"} 1400",
             "# EOF",
         ] {
             assert!(
@@ -142,6 +184,9 @@ mod tests {
                 ["#", "TYPE", name, kind] => {
                     assert_eq!(helped, Some(name));
                     assert_eq!(families.insert(name, kind), None, "{name} comes twice");
+                }
+                ["#", "UNIT", name, unit] => {
+                    assert!(helped == Some(name) && name.ends_with(&format!("_{unit}")));
                 }
                 _ => {
                     let (name, number) = line.rsplit_once(' ').expect("a number");

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration::file::parse;
 use crate::configuration::Configuration;
+use crate::fill::CountNumbers;
 
 /// The note, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -22,14 +23,22 @@ pub(crate) struct Note {
     pub(crate) reasons: Vec<String>,
     /// The kernel's numbers of the programs that its chains begin with, by place.
     pub(crate) chain_programs: BTreeMap<u32, u32>,
+    /// The numbers under which its local SIDs are counted; versions that do not count them have none.
+    #[serde(default)]
+    pub(crate) sids: CountNumbers,
     /// The configuration that was applied, as a file has it.
     configuration: String,
 }
 
 impl Note {
     /// Writes that of an instance that is filled.
-    pub(crate) fn of(hike: &Hike, configuration: &Configuration) -> Result<Self> {
+    pub(crate) fn of(
+        hike: &Hike,
+        configuration: &Configuration,
+        sids: CountNumbers,
+    ) -> Result<Self> {
         Ok(Self {
+            sids,
             fingerprint: fingerprint(),
             reasons: own_reasons(),
             chain_programs: chain_programs(hike.folder())?,

@@ -93,6 +93,8 @@ pub enum Command {
     },
     /// List the rules of the access list, and how many packets each has decided on
     Rules,
+    /// List the local SIDs, with packets and bytes that the behaviour of each was done to
+    Sids,
     /// Print counters and monitors as OpenMetrics text
     Metrics,
     /// Show flows and counters, again and again

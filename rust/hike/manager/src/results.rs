@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counts: packets of flows by block, and packets by reason.
+//! The counts: packets of flows by block, packets by reason, and packets and bytes by local SID.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{bail, Result};
@@ -10,6 +10,7 @@ use mflow_hike::instance::generation::Generation;
 use rustix::time::{clock_gettime_dynamic, DynamicClockId};
 
 use crate::configuration::Configuration;
+use crate::fill::local_sids;
 use crate::v1;
 
 /// Returns what these monitors have counted; all if none is named.
@@ -56,6 +57,27 @@ pub fn counts(
         });
     }
     Ok(all)
+}
+
+/// Returns what was counted of local SIDs, with the numbers under which they are counted.
+pub fn sids(
+    generation: &Generation,
+    configuration: &Configuration,
+    numbers: &BTreeMap<String, u64>,
+) -> Result<Vec<v1::LocalSid>> {
+    let sids = local_sids(configuration).into_values();
+    let counted = sids.map(|(destination, behaviour)| {
+        let destination = destination.to_string();
+        let number = numbers.get(&destination).copied().unwrap_or(0);
+        let traffic = generation.traffic(number)?;
+        Ok(v1::LocalSid {
+            destination,
+            behaviour: behaviour.to_owned(),
+            packets: traffic.pkts,
+            bytes: traffic.bytes,
+        })
+    });
+    counted.collect()
 }
 
 /// Returns how long ago the epoch of blocks was, as the programs see it.

@@ -17,6 +17,7 @@ use crate::configuration::objects::{differences, Kind, Objects};
 use crate::configuration::{Configuration, Problem};
 use crate::devices::Devices;
 use crate::manager::Manager;
+use crate::metrics::Counted;
 use crate::proto::Numbered as _;
 use crate::results;
 use crate::{metrics, say, v1};
@@ -247,6 +248,15 @@ impl v1::manager_server::Manager for Service {
         Ok(Response::new(v1::RulesResponse { rules }))
     }
 
+    async fn local_sids(
+        &self,
+        _: Request<v1::LocalSidsRequest>,
+    ) -> Answer<v1::LocalSidsResponse> {
+        let sids = self.with(|manager| sids(manager).map_err(|error| refused(&error)));
+        let sids = sids.await?;
+        Ok(Response::new(v1::LocalSidsResponse { sids }))
+    }
+
     async fn metrics(&self, _: Request<v1::MetricsRequest>) -> Answer<v1::MetricsResponse> {
         let text = self.with(|manager| {
             let reasons = match manager.generation() {
@@ -254,7 +264,7 @@ impl v1::manager_server::Manager for Service {
                 None => Ok(Vec::new()),
             };
             let text = reasons.and_then(|reasons| {
-                let (rules, counts) = (rule_counts(manager)?, counts(manager, &[])?);
+                let rules = rule_counts(manager)?;
                 let rules: Vec<_> = manager
                     .configuration()
                     .rules
@@ -262,7 +272,13 @@ impl v1::manager_server::Manager for Service {
                     .map(|rule| rule.action)
                     .zip(rules)
                     .collect();
-                metrics::text(manager.revision(), &reasons, &rules, &counts)
+                metrics::text(&Counted {
+                    revision: manager.revision(),
+                    reasons: &reasons,
+                    rules: &rules,
+                    monitors: &counts(manager, &[])?,
+                    sids: &sids(manager)?,
+                })
             });
             text.map_err(|error| refused(&error))
         });
@@ -285,6 +301,15 @@ fn counts(manager: &Manager, names: &[String]) -> anyhow::Result<Vec<v1::Result>
             Some(name) => Err(anyhow!("there is no monitor {name}")),
             None => Ok(Vec::new()),
         },
+    }
+}
+
+fn sids(manager: &Manager) -> anyhow::Result<Vec<v1::LocalSid>> {
+    match manager.generation() {
+        Some(generation) => {
+            results::sids(generation, &manager.configuration(), &manager.sid_numbers())
+        }
+        None => Ok(Vec::new()),
     }
 }
 

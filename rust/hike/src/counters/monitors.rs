@@ -4,27 +4,19 @@
 //! flows, for packets that `enc` has put on a path, whose headers need not be looked at for that. The count of a flow is the sum
 //! of both.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 
-use anyhow::{anyhow, bail, ensure, Context as _, Result};
-use aya::maps::{Map, MapData, MapError, PerCpuHashMap, PerCpuValues};
-use aya::util::nr_cpus;
+use anyhow::{bail, ensure, Context as _, Result};
+use aya::maps::{Map, MapData, MapError, PerCpuHashMap};
 
 use crate::config::flow::{Direction, Flow, Monitor};
 use crate::layout::Counters;
 use crate::limits::{FLOWS, FLOW_SIDS};
-use crate::maps::{is_full, is_not_there, open, or_full};
+use crate::maps::{free_number, is_full, is_not_there, of_cpus, open, or_full, NEW};
 
 /// The map of what is counted by numbers of flows.
 const NUMBERED: &str = "numbered_flows";
 type Numbered = PerCpuHashMap<MapData, u64, Counters>;
-
-/// Of this many numbers one is free, as good as certainly: some ten thousand of four billion are taken.
-const MOST_DRAWS: u32 = 16;
-
-/// The kernel's `BPF_NOEXIST`: only what is not there yet is written.
-const NEW: u64 = 1;
 
 /// The operation on the entry of a flow.
 enum Action {
@@ -113,32 +105,12 @@ fn number_of(counters: &[Counters]) -> u64 {
         .map_or(0, |counters| counters.number.into())
 }
 
-/// Returns a number that no flow has; it is random, so that one that has gone is not soon given to another flow.
-fn free_number(table: &Numbered) -> Result<u32> {
-    for _ in 0..MOST_DRAWS {
-        // CAST: half of the bits are as random.
-        let number = RandomState::new().hash_one(()) as u32;
-        match table.get(&number.into(), 0) {
-            Err(MapError::KeyNotFound) if number != 0 => return Ok(number),
-            Err(MapError::KeyNotFound) | Ok(_) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(0)
-}
-
 /// Opens the map of what is counted by numbers; `None`: the programs there are of a version that has none.
 fn numbered(folder: &Path) -> Result<Option<Numbered>> {
     match folder.join(NUMBERED).exists() {
         true => Ok(Some(open(folder, NUMBERED)?.try_into()?)),
         false => Ok(None),
     }
-}
-
-/// Returns the same counters for each CPU.
-fn of_cpus(counters: Counters) -> Result<PerCpuValues<Counters>> {
-    let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
-    Ok(PerCpuValues::try_from(vec![counters; cpus])?)
 }
 
 fn with_entry(

@@ -6,6 +6,7 @@
 //! update of its link, so each packet has all of the one or all of the other. Only counters are those of both: the maps that have
 //! them are pinned in both folders.
 
+use std::collections::BTreeSet;
 use std::path::{Path as FilePath, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::config::rule::Rule;
 use crate::counters::monitors;
 use crate::counters::path_flows;
 use crate::counters::reason::{self, Reason};
+use crate::counters::sids::{self, Traffic};
 use crate::host::Host;
 use crate::maps::open;
 use crate::tables::access_list::{hits_in, is_in, HITS};
@@ -230,6 +232,16 @@ impl Generation {
         monitors::remove(&self.folder, flow, direction)
     }
 
+    /// Returns the packets that a behaviour was done to, by the number of its counts.
+    pub fn traffic(&self, number: u64) -> Result<Traffic> {
+        sids::read(&self.folder, number)
+    }
+
+    /// Ends all counts of behaviours but those of these numbers.
+    pub fn keep_traffic(&self, numbers: &BTreeSet<u64>) -> Result<()> {
+        sids::keep(&self.folder, numbers)
+    }
+
     /// Returns what was counted of a flow.
     pub fn counts(&self, flow: &Flow, direction: Direction) -> Result<Counts> {
         Ok(Counts::sum(&monitors::read(&self.folder, flow, direction)?))
@@ -262,6 +274,9 @@ fn share_counters(before: Before<'_>, folder: &FilePath) -> Result<()> {
     }
     for name in monitors::maps_alike(old) {
         pin_again(old, folder, &name)?;
+    }
+    if sids::is_alike(old) {
+        pin_again(old, folder, sids::NAME)?;
     }
     Ok(())
 }

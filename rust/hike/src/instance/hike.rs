@@ -12,6 +12,7 @@
 //! | a flow has a class of its own | its entry is there before the class of its destination says so |
 //! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
 
+mod behaviours;
 mod chains;
 mod classes;
 mod entry;
@@ -32,6 +33,7 @@ use aya::maps::{Array, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
 use aya::Ebpf;
 use serde::{Deserialize, Serialize};
 
+use self::behaviours::Counted;
 use self::chains::Loaded;
 use self::classes::Entry;
 use self::flow_classes::FlowClasses;
@@ -41,7 +43,6 @@ use self::ports::Ports;
 use super::drops::Drops;
 use super::hook::{Attached, Hook};
 use super::loader;
-use crate::config::behaviour::Behaviour;
 use crate::config::chain::Chain;
 use crate::config::destination::Destination;
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
@@ -137,7 +138,7 @@ pub struct Hike {
     paths: Slots<Path>,
     path_flows: PathFlows,
     /// The first stands for none, and is never free.
-    behaviours: Slots<Option<Behaviour>>,
+    behaviours: Slots<Option<Counted>>,
     classes: BTreeMap<Destination, Entry>,
     exact_flows: FlowClasses,
     lengths: Lengths,
@@ -272,35 +273,6 @@ impl Hike {
             self.path_flows.remove(id.0, &path)?;
         }
         Ok(())
-    }
-
-    /// Adds a behaviour of local SIDs.
-    pub fn add_behaviour(&mut self, behaviour: &Behaviour) -> Result<BehaviourId> {
-        let layout = behaviour.layout()?;
-        let number = self.behaviours.free().context("no behaviour is free")?;
-        self.tables.behaviours.set(number, layout, 0)?;
-        self.behaviours.put(number, Some(*behaviour));
-        // CAST: there are 16384.
-        Ok(BehaviourId(number as u16))
-    }
-
-    /// Removes a behaviour that no class has.
-    pub fn remove_behaviour(&mut self, id: BehaviourId) -> Result<()> {
-        self.behaviour(id).context("no such behaviour")?;
-        if let Some(destination) = self.user(|entry| entry.behaviour == Some(id)) {
-            bail!("the class of {destination} has this behaviour; change that first");
-        }
-        packets::wait()?;
-        let number = u32::from(id.0);
-        self.tables
-            .behaviours
-            .set(number, layout::Behaviour::NONE, 0)?;
-        self.behaviours.take(number);
-        Ok(())
-    }
-
-    fn behaviour(&self, id: BehaviourId) -> Option<&Behaviour> {
-        self.behaviours.get(id.0.into())?.as_ref()
     }
 
     /// Says where `fw-table` sends packets of a destination; a default is the prefix of 0 bits.

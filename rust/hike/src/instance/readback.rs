@@ -97,7 +97,10 @@ impl Generation {
             open(self.folder(), "behaviours")?.try_into()?;
         let mut others = BTreeSet::new();
         for (place, behaviour) in behaviours {
-            if table.get(&place, 0)? != behaviour.layout()? {
+            let there = table.get(&place, 0)?;
+            // Its number is what has come out of it.
+            let number = there.number;
+            if there != (layout::Behaviour { number, ..behaviour.layout()? }) {
                 others.insert(place);
             }
         }

@@ -95,6 +95,7 @@ fn all() -> Vec<Case> {
         manager::ports::cases(),
         manager::nics::cases(),
         manager::socket::cases(),
+        manager::sids::cases(),
     ]
     .into_iter()
     .flatten()

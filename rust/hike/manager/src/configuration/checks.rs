@@ -56,6 +56,9 @@ impl Configuration {
         let is_exact = |destination: &&Destination| matches!(destination, Destination::Address(_));
         let exact = self.classes.keys().filter(is_exact).count();
         let prefixes = self.classes.len() - exact;
+        let has_behaviour =
+            |way: &&Way| matches!(way, Way::Fast(fast) if fast.behaviour.is_some());
+        let sids = self.classes.values().filter(has_behaviour).count();
         let kernel_routes = self.kernel_routes.len();
         for (kind, which, count, most) in [
             (Kind::Rule, "", self.rules.len(), RULES),
@@ -65,6 +68,8 @@ impl Configuration {
             (Kind::Behaviour, "", self.behaviours.len(), BEHAVIOURS - 1),
             (Kind::Class, "addresses as ", exact, CLASSES),
             (Kind::Class, "prefixes as ", prefixes, CLASSES),
+            // Each has a behaviour of its own in the tables.
+            (Kind::Class, "local SIDs as ", sids, BEHAVIOURS - 1),
             (Kind::Flow, "", self.flows.len(), CLASSES),
             (Kind::Route, "", self.routes.len(), ROUTES),
             (Kind::Port, "", self.ports.len(), PORTS),

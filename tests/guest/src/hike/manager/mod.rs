@@ -8,6 +8,7 @@ pub(crate) mod kernel;
 pub(crate) mod nics;
 pub(crate) mod ports;
 pub(crate) mod rules;
+pub(crate) mod sids;
 pub(crate) mod socket;
 pub(crate) mod transactions;
 pub(crate) mod watch;

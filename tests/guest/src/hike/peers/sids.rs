@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, UdpSocket};
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::config::path::Mode;
-use mflow_hike::{Behaviour, Class, Engine, Flavours, Hike};
+use mflow_hike::{Behaviour, Class, Engine, Flavours, Hike, Traffic};
 
 use super::kernel::{by_kernel, frame, Shape, ETHERNET_BYTES, HOP_LIMIT, MARK, PORT};
 use crate::hike::network::{
@@ -367,6 +367,12 @@ fn compare(role: &Role, hike: &mut Hike) -> Result<()> {
         "answered\n{our_answer:02x?}\nand not\n{kernels_answer:02x?}"
     );
     netns::within(role.node, || hike.detach(LEFT))?;
+    let traffic = hike.traffic(behaviour)?;
+    let expected = counted(role, into.len() - ETHERNET_BYTES);
+    ensure!(
+        traffic == expected,
+        "of the SID {traffic:?} is counted, and not {expected:?}"
+    );
     hike.remove_class(role.sids.parse()?)?;
     hike.remove_behaviour(behaviour)?;
     hike.remove_chain(class.chain)?;
@@ -378,6 +384,18 @@ fn compare(role: &Role, hike: &mut Hike) -> Result<()> {
         ensure!(counted.contains(&once), "{counted:?} lacks {once:?}");
     }
     Ok(())
+}
+
+/// Returns what is counted of a packet of this length, and of the same with its hop limit run out: that is the SID's where the hop
+/// limit is one inside of what `end` has taken off.
+fn counted(role: &Role, bytes: usize) -> Traffic {
+    let is_usd = matches!(role.behaviour, Behaviour::End { flavours } if flavours.usd);
+    let pkts = if is_usd { 2 } else { 1 };
+    Traffic {
+        pkts,
+        // CAST: some hundred.
+        bytes: pkts * bytes as u64,
+    }
 }
 
 /// Returns the frame with the hop limit, of what is to be forwarded, run out.

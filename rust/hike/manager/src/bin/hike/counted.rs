@@ -120,6 +120,20 @@ pub(crate) async fn rules(cli: &Cli) -> Result<()> {
     print_line(table(&head, rows.collect(), &[0, 1]))
 }
 
+pub(crate) async fn sids(cli: &Cli) -> Result<()> {
+    let mut client = connect(&cli.socket).await?;
+    let sids = said(client.local_sids(v1::LocalSidsRequest {}).await)?.sids;
+    if cli.json {
+        return print_json(&to_json(&sids)?);
+    }
+    let rows = sids.into_iter().map(|one| {
+        let (packets, bytes) = (one.packets.to_string(), one.bytes.to_string());
+        vec![one.destination, one.behaviour, packets, bytes]
+    });
+    let head = ["SID", "behaviour", "packets", "bytes"];
+    print_line(table(&head, rows.collect(), &[2, 3]))
+}
+
 pub(crate) async fn metrics(cli: &Cli) -> Result<()> {
     let answer = connect(&cli.socket)
         .await?

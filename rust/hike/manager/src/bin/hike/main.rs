@@ -61,6 +61,7 @@ async fn run(cli: &Cli) -> Result<bool> {
         Command::Monitor(what) => counted::monitor(cli, what).await?,
         Command::Counters { all } => counted::counters(cli, *all).await?,
         Command::Rules => counted::rules(cli).await?,
+        Command::Sids => counted::sids(cli).await?,
         Command::Metrics => counted::metrics(cli).await?,
         Command::Top(options) => top::run(cli, *options).await?,
         Command::Completion { shell } => pages::completion(*shell)?,
