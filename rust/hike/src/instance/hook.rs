@@ -11,6 +11,7 @@ use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::programs::{Program, TcAttachType};
 use serde::{Deserialize, Serialize};
 
+use super::realtime;
 use crate::config::chain::Chain;
 
 /// The point at which an instance gets packets.
@@ -57,6 +58,7 @@ pub(crate) enum Attached {
 /// Directs packets of a device, in the calling thread's network namespace, to an entry: at tcx, behind all programs that are
 /// there.
 pub(crate) fn attach(entry: &mut Program, device: &str) -> Result<Attached> {
+    realtime::refuse()?;
     match entry {
         Program::Xdp(entry) => {
             let link = entry.attach(device, XdpMode::Default);

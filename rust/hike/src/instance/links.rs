@@ -19,6 +19,7 @@ use aya_obj::programs::XdpAttachType;
 use super::hook::Hook;
 use super::kept_link::KeptLink;
 use super::ports::make_way;
+use super::realtime;
 
 /// The error of `bpf(2)` for a link whose device has gone.
 const ENOLINK: i32 = 67;
@@ -98,6 +99,7 @@ pub(crate) fn entry(hook: Hook, pin: &Path) -> Result<Program> {
 /// Directs packets of a device, of this name and index, to an entry from the next packet on: its link is updated, or made and
 /// pinned.
 pub(crate) fn take(entry: &mut Program, links: &Path, name: &str, device: u32) -> Result<()> {
+    realtime::refuse()?;
     let hook = match entry {
         Program::Xdp(_) => Hook::Xdp,
         _ => Hook::Tcx,

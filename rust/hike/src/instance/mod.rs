@@ -2,7 +2,7 @@
 
 //! One instance: its programs (`loader`), where packets come to it ([`hook`]) and leave (`ports`, `kept_link`, `drops`), what it knows of its
 //! host (`host_tables`), its tables and changes that are taken whole ([`hike`]), and what stays when its process ends ([`generation`],
-//! [`links`], `readback`).
+//! [`links`], `readback`). `realtime` says on which kernels nothing of that runs.
 
 mod drops;
 pub mod generation;
@@ -14,3 +14,4 @@ pub mod links;
 pub(crate) mod loader;
 mod ports;
 pub(crate) mod readback;
+mod realtime;
