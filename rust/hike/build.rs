@@ -18,13 +18,14 @@ const OLDEST: u32 = 17;
 const NEWEST: u32 = 39;
 
 /// Sources that are compiled for XDP, and those of them that are compiled once more for tcx.
-const OBJECTS: [&str; 6] = [
+const OBJECTS: [&str; 7] = [
     "dispatcher",
     "compiled",
     "tail_calls",
     "baseline",
     "pass",
     "drops",
+    "probe",
 ];
 const OBJECTS_OF_TCX: [&str; 3] = ["dispatcher", "compiled", "tail_calls"];
 

@@ -23,6 +23,7 @@ static TAIL_CALLS_TCX: &[u8] =
 static BASELINE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/baseline.o"));
 static PASS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pass.o"));
 static DROPS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/drops.o"));
+static PROBE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe.o"));
 
 /// The constant of the objects that are loaded for one chain each.
 const CHAIN: &str = "hike_chain";
@@ -109,6 +110,12 @@ pub(crate) fn drops(folder: &Path, description: &Btf, ports: u32) -> Result<Ebpf
         .override_global(PORTS_ID, &ports, true);
     let object = loader.load(DROPS);
     object.context("cannot load the programs that count what ports drop")
+}
+
+/// Returns the object that tries what the kernel can do, and loads none of its programs yet.
+pub(crate) fn probe() -> Result<Ebpf> {
+    let object = EbpfLoader::new().btf(None).load(PROBE);
+    object.context("cannot read the object that tries what the kernel can do")
 }
 
 /// Loads a program of an object; returns what refers to it.

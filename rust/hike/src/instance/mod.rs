@@ -2,7 +2,8 @@
 
 //! One instance: its programs (`loader`), where packets come to it ([`hook`]) and leave (`ports`, `kept_link`, `drops`), what it knows of its
 //! host (`host_tables`), its tables and changes that are taken whole ([`hike`]), and what stays when its process ends ([`generation`],
-//! [`links`], `readback`). `realtime` says on which kernels nothing of that runs.
+//! [`links`], `readback`). `realtime` says on which kernels nothing of that runs, and `probe` what
+//! others cannot do.
 
 mod drops;
 pub mod generation;
@@ -13,5 +14,6 @@ mod kept_link;
 pub mod links;
 pub(crate) mod loader;
 mod ports;
+mod probe;
 pub(crate) mod readback;
 mod realtime;

@@ -7,6 +7,7 @@ use anyhow::{bail, Context as _, Result};
 use super::{BehaviourId, Hike};
 use crate::config::behaviour::Behaviour;
 use crate::counters::sids::{self, Traffic};
+use crate::instance::probe;
 use crate::layout;
 use crate::tables::packets;
 
@@ -30,6 +31,7 @@ impl Hike {
         number: u64,
     ) -> Result<BehaviourId> {
         let layout = behaviour.layout()?;
+        probe::check_table(behaviour, layout.table)?;
         let place = self.behaviours.free().context("no behaviour is free")?;
         let number = sids::add(&self.folder, number)?;
         let written = self
