@@ -174,7 +174,7 @@ fn kernel_route() -> impl Strategy<Value = KernelRoute> {
         destination(),
         any::<Ipv4Addr>(),
         any::<bool>(),
-        "[a-z0-9]{1,15}",
+        "[a-km-z0-9][a-z0-9]{0,14}",
     );
     (numbers, does, parts).prop_map(|((table, metric, number), (kind, sids, is), parts)| {
         let (destination, v4, has_via, device) = parts;

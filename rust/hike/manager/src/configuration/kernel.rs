@@ -18,6 +18,9 @@ use super::{fields, Problem};
 /// The kernel's number of its main table, and the metric that it gives routes of IPv6 which say none.
 pub(crate) const MAIN_TABLE: u32 = 254;
 const USUAL_METRIC_V6: u32 = 1024;
+/// The loopback device. The kernel makes an unreachable route of one of IPv6 with this device, whatever else is said of it
+/// (net/ipv6/route.c: fib6_is_reject).
+const LOOPBACK: &str = "lo";
 /// SIDs of an SRH that the kernel writes: as many as a monitored flow can have.
 const MOST_SIDS: usize = 16;
 
@@ -137,6 +140,10 @@ impl KernelRoute {
             self.via.is_none_or(|via| via.is_ipv4() == is_v4),
             "via is of another version than the destination"
         );
+        ensure!(
+            is_v4 || self.device != LOOPBACK,
+            "the kernel makes an unreachable route of each one of IPv6 with {LOOPBACK}; name another device, by which packets can leave"
+        );
         self.check_action()?;
         if self.action.is_some() {
             ensure!(!is_v4, "a local SID is an address of IPv6");
@@ -246,6 +253,12 @@ mod tests {
             of("destination = \"10.0.0.0/8\", sids = [\"fc00::1\"], table = 0"),
             "f:2: kernel-route r: table is 0: 1 to 4294967295 are allowed"
         );
+        for text in ["action = \"End\"", "sids = [\"fc00::1\"]"] {
+            assert_eq!(
+                error(&format!("[kernel-routes]\nr = {{ device = \"lo\", destination = \"fc00::/64\", {text} }}")),
+                "f:2: kernel-route r: the kernel makes an unreachable route of each one of IPv6 with lo; name another device, by which packets can leave"
+            );
+        }
         assert_eq!(
             error("[kernel-routes]\na = { device = \"e\", destination = \"fc00::/64\", action = \"End\" }\nb = { device = \"f\", destination = \"fc00::/64\", action = \"End\", metric = 1024 }"),
             "f:3: kernel-route b: the kernel-route a has the same destination, table and metric; change one of them"
