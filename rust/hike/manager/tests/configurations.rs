@@ -174,6 +174,7 @@ fn kernel_route() -> impl Strategy<Value = KernelRoute> {
         destination(),
         any::<Ipv4Addr>(),
         any::<bool>(),
+        // Not lo, which has no routes of IPv6.
         "[a-km-z0-9][a-z0-9]{0,14}",
     );
     (numbers, does, parts).prop_map(|((table, metric, number), (kind, sids, is), parts)| {

@@ -27,6 +27,8 @@ pub(crate) struct AccessList {
     rules: Vec<Rule>,
     /// The bank that packets see; `None`: there are no rules.
     bank: Option<usize>,
+    /// True once packets have seen a bank.
+    was_shown: bool,
     /// True for banks that have counts of an earlier list.
     has_hits: [bool; 2],
     /// The entries of the banks in the tries: sources, destinations.
@@ -46,6 +48,7 @@ impl AccessList {
         Ok(Self {
             rules: Vec::new(),
             bank: None,
+            was_shown: false,
             has_hits: [false; 2],
             prefixes: Default::default(),
             port_sets: vec![RulePort::default(); PORTS],
@@ -64,32 +67,17 @@ impl AccessList {
         &self.rules
     }
 
-    /// Replaces all rules; each packet meets the old or the new ones.
+    /// Replaces all rules; each packet meets the old or the new ones. If that fails, all meet the old ones.
     pub(crate) fn replace(&mut self, rules: &[Rule]) -> Result<()> {
         rule::check(rules)?;
-        let old = self.bank;
-        let bank = if rules.is_empty() {
-            None
-        } else {
-            // What is left in it is of a list before, or of one that could not be written.
-            let bank = old.map_or(0, |old| 1 - old);
-            self.empty(bank)?;
-            self.fill(bank, &Sets::of(rules))?;
-            Some(bank)
-        };
-        // CAST: two.
-        self.named
-            .set(0, bank.map_or(0, |bank| bank as u32 + 1), 0)?;
-        self.bank = bank;
+        let (bank, was_shown) = (self.bank, self.was_shown);
+        self.bank = change(self, bank, was_shown, rules)?;
+        self.was_shown |= self.bank.is_some();
         self.rules = rules.to_vec();
-        if let Some(old) = old {
-            packets::wait()?;
-            self.empty(old)?;
-        }
         Ok(())
     }
 
-    fn fill(&mut self, bank: usize, sets: &Sets) -> Result<()> {
+    fn write(&mut self, bank: usize, sets: &Sets) -> Result<()> {
         for (place, prefixes) in [&sets.sources, &sets.destinations].into_iter().enumerate() {
             for (prefix, rules) in prefixes {
                 let key = Address::prefix(*prefix);
@@ -140,6 +128,55 @@ impl AccessList {
             None => Ok(Vec::new()),
         }
     }
+}
+
+/// Two banks of tables.
+trait Banks {
+    /// Waits until no packet is under way that may have seen the bank which packets do not see any more.
+    fn wait(&self) -> Result<()>;
+
+    /// Writes rules into a bank that no packet sees.
+    fn fill(&mut self, bank: usize, rules: &[Rule]) -> Result<()>;
+
+    /// Lets packets see a bank, or none.
+    fn show(&mut self, bank: Option<usize>) -> Result<()>;
+}
+
+impl Banks for AccessList {
+    fn wait(&self) -> Result<()> {
+        packets::wait()
+    }
+
+    fn fill(&mut self, bank: usize, rules: &[Rule]) -> Result<()> {
+        // What is left in it is of a list before, or of one that could not be written.
+        self.empty(bank)?;
+        self.write(bank, &Sets::of(rules))
+    }
+
+    fn show(&mut self, bank: Option<usize>) -> Result<()> {
+        // CAST: two.
+        let number = bank.map_or(0, |bank| bank as u32 + 1);
+        Ok(self.named.set(0, number, 0)?)
+    }
+}
+
+/// Lets packets meet other rules; returns the bank with them. The last step is the one that packets see: whatever fails, fails before.
+fn change(
+    banks: &mut impl Banks,
+    shown: Option<usize>,
+    was_shown: bool,
+    rules: &[Rule],
+) -> Result<Option<usize>> {
+    if was_shown {
+        banks.wait()?;
+    }
+    let other = shown.map_or(0, |shown| 1 - shown);
+    let bank = (!rules.is_empty()).then_some(other);
+    if let Some(bank) = bank {
+        banks.fill(bank, rules)?;
+    }
+    banks.show(bank)?;
+    Ok(bank)
 }
 
 /// The map of counts, which two instances with the same rules can share: their first lists are in the same bank.
@@ -206,4 +243,81 @@ pub(crate) fn is_in(folder: &Path, rules: &[Rule]) -> Result<bool> {
     let wanted = sets.source_ports.iter().zip(&sets.destination_ports);
     let mut both = ports.iter().zip(wanted);
     Ok(both.all(|(is, wanted)| (&is.source[bank], &is.destination[bank]) == wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use anyhow::ensure;
+
+    use super::*;
+    use crate::config::rule::Action;
+
+    /// Banks that note what is done to them, up to the step that fails.
+    #[derive(Default)]
+    struct Noted {
+        steps: RefCell<Vec<String>>,
+        fails: &'static str,
+    }
+
+    impl Noted {
+        fn step(&self, step: String) -> Result<()> {
+            let fails = step == self.fails;
+            self.steps.borrow_mut().push(step);
+            ensure!(!fails, "made to fail");
+            Ok(())
+        }
+    }
+
+    impl Banks for Noted {
+        fn wait(&self) -> Result<()> {
+            self.step("wait".to_owned())
+        }
+
+        fn fill(&mut self, bank: usize, rules: &[Rule]) -> Result<()> {
+            self.step(format!("fill {bank} with {}", rules.len()))
+        }
+
+        fn show(&mut self, bank: Option<usize>) -> Result<()> {
+            self.step(format!("show {bank:?}"))
+        }
+    }
+
+    fn steps(
+        fails: &'static str,
+        shown: Option<usize>,
+        was_shown: bool,
+        rules: usize,
+    ) -> (Option<Option<usize>>, Vec<String>) {
+        let mut banks = Noted {
+            fails,
+            ..Noted::default()
+        };
+        let rules = vec![Rule::all(Action::Deny); rules];
+        let bank = change(&mut banks, shown, was_shown, &rules).ok();
+        (bank, banks.steps.into_inner())
+    }
+
+    #[test]
+    fn packets_see_a_list_in_the_last_step() {
+        let first = steps("", None, false, 2);
+        assert_eq!(first.1, ["fill 0 with 2", "show Some(0)"]);
+        let second = steps("", Some(0), true, 1);
+        assert_eq!(second.1, ["wait", "fill 1 with 1", "show Some(1)"]);
+        assert_eq!(steps("", Some(1), true, 0).1, ["wait", "show None"]);
+        // Packets of the list before may still have its bank.
+        let again = steps("", None, true, 3);
+        assert_eq!(again.1, ["wait", "fill 0 with 3", "show Some(0)"]);
+        assert_eq!((first.0, second.0), (Some(Some(0)), Some(Some(1))));
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_replaced_stays() {
+        // As on kernels that cannot tell when packets under way have passed.
+        let (bank, done) = steps("wait", Some(0), true, 1);
+        assert_eq!((bank, done), (None, vec!["wait".to_owned()]));
+        let (bank, done) = steps("fill 1 with 1", Some(0), true, 1);
+        assert!(bank.is_none() && !done.iter().any(|step| step.starts_with("show")));
+    }
 }
