@@ -111,9 +111,19 @@ impl Devices {
         Some(name)
     }
 
-    /// Returns whether there are the same devices, by name and index, and the same are up.
+    /// Returns whether there are the same devices, as far as tables, links and routes depend on them: by name and index, with the same
+    /// addresses and MTUs, and the same ones up.
     pub fn are_those_of(&self, other: &Self) -> bool {
-        let what = |(name, device): (&String, &Device)| (name.clone(), device.index, device.is_up);
+        let what = |(name, device): (&String, &Device)| {
+            let Device {
+                index,
+                mac,
+                mtu,
+                is_up,
+                ..
+            } = *device;
+            (name.clone(), index, mac, mtu, is_up)
+        };
         let (these, those) = (self.0.iter(), other.0.iter());
         these.map(what).eq(those.map(what))
     }
@@ -177,6 +187,33 @@ mod tests {
                 .map(|(name, device)| ((*name).to_owned(), *device))
                 .collect(),
         )
+    }
+
+    #[test]
+    fn a_change_that_tables_depend_on_makes_other_devices() {
+        let one = Device {
+            index: 1,
+            mac: Some([2; 6]),
+            mtu: 1_500,
+            is_up: true,
+            ..Device::default()
+        };
+        let of = |device| named(&[("eth0", device)]);
+        let running = Some(7);
+        let same = Device {
+            program: running,
+            ..one
+        };
+        assert!(of(one).are_those_of(&of(same)));
+        let mac = Some([4; 6]);
+        for other in [
+            Device { mac, ..one },
+            Device { mtu: 1_400, ..one },
+            Device { index: 2, ..one },
+            Device { is_up: false, ..one },
+        ] {
+            assert!(!of(one).are_those_of(&of(other)), "{other:?}");
+        }
     }
 
     #[test]

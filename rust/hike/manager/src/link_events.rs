@@ -31,8 +31,8 @@ const TOLD: [MulticastGroup; 3] = [
     MulticastGroup::Ipv6Ifaddr,
 ];
 
-/// Applies the configuration to devices whenever one comes, goes or gets another name. Until anything is configured, that means
-/// to apply a file. `known` are the devices at the time of the last application.
+/// Applies the configuration to devices whenever one comes, goes, or gets another name, Ethernet address or MTU. Until anything is
+/// configured, that means to apply a file. `known` are the devices at the time of the last application.
 pub async fn watch(service: &Service, file: &Path, mut known: Devices) -> Result<()> {
     let (connection, _handle, mut messages) = rtnetlink::new_multicast_connection(&TOLD)
         .context("cannot listen to the kernel's messages about devices")?;

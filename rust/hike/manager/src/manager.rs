@@ -184,7 +184,7 @@ impl Manager {
         })
     }
 
-    /// Applies the configuration to devices that have come, or come again. Returns what has been done or could not be done;
+    /// Applies the configuration to devices that have come, come again, or changed. Returns what has been done or could not be done;
     /// nothing if devices are as they were.
     pub fn devices_changed(&mut self, devices: &Devices) -> Result<Vec<String>> {
         let Some(Current {
@@ -215,7 +215,11 @@ impl Manager {
         let Some(first) = missing.first() else {
             return Ok(Vec::new());
         };
-        let done = format!("{} was not there, and is again", first.key);
+        let was = match first.before {
+            Some(_) => "as it should be",
+            None => "there",
+        };
+        let done = format!("{} was not {was}, and is again", first.key);
         // Tables name devices by numbers, which are others when a device comes again.
         let in_tables = missing
             .iter()

@@ -22,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case {
             name: "manager/devices",
-            proves: "a device that goes and comes again does what is configured for it, at both hooks; the file of a host's start waits for its devices",
+            proves: "a device that goes and comes again, or changes its address or MTU, does what is configured for it, at both hooks; the file of a host's start waits for its devices",
             run: |_| {
                 come_and_go(Hook::Xdp)?;
                 come_and_go(Hook::Tcx)
@@ -119,6 +119,12 @@ fn come_and_go(hook: Hook) -> Result<()> {
     })?;
     ip("link set two up")?;
     whole(&daemon, &wanted, "two is up again")?;
+    // Routes of fw-table have both.
+    for change in ["address 02:00:00:00:00:77", "mtu 1400"] {
+        ip(&format!("link set two {change}"))?;
+        let when = format!("the table has what two has: {change}");
+        whole(&daemon, &wanted, &when)?;
+    }
     // It need not have been there meanwhile.
     daemon.stop()?;
     ip("link del one\nlink add one type veth peer name one-peer")?;
