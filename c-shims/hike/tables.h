@@ -136,9 +136,9 @@ struct hike_path {
 
 struct hike_behaviour {
 	__u32 flags;
-	/* The kernel's table in which the inner packet is looked up; 0: the one that its rules choose. */
+	/* The kernel's table in which the inner packet, or a next hop, is looked up; 0: the one that its rules choose. */
 	__u32 table;
-	/* The address to which End.X sends packets. */
+	/* The address to which End.X sends packets, or what stands for it in that table. */
 	__u8 next_hop[16];
 	/* That of its counts; 0: it has none. */
 	__u64 number;

@@ -39,6 +39,7 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 	struct hike_inner inner = {};
 	struct hike_hop hop;
 	bool pops = false;
+	__u32 flags = 0;
 	int reason;
 
 	reason = hike_begin_sid(xdp, packet, ip6, end, behaviour, &headers);
@@ -67,7 +68,12 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 		__builtin_memset(fib.ipv6_src, 0, sizeof(fib.ipv6_src));
 	}
 	__builtin_memcpy(fib.ipv6_dst, behaviour->next_hop, sizeof(fib.ipv6_dst));
-	reason = hike_look_up(xdp, &fib, 0, &hop);
+	/* Another address stands for a link-local next hop there. */
+	if (behaviour->table) {
+		fib.tbid = behaviour->table;
+		flags = BPF_FIB_LOOKUP_DIRECT | BPF_FIB_LOOKUP_TBID;
+	}
+	reason = hike_look_up(xdp, &fib, flags, &hop);
 	if (reason != HIKE_NEXT)
 		return reason;
 	if (!hike_has_port(xdp, hop.port))

@@ -20,9 +20,10 @@ mod maps;
 mod tables;
 
 pub use self::baseline::Baseline;
-pub use self::config::behaviour::{Behaviour, Flavour, Flavours};
+pub use self::config::behaviour::{Behaviour, Flavour, Flavours, Hop, HOPS_TABLE};
 pub use self::config::chain::Chain;
 pub use self::config::destination::Destination;
+pub use self::config::device::DeviceName;
 pub use self::config::exact_flow::ExactFlow;
 pub use self::config::flow::{Direction, Flow, Marking, Monitor};
 pub use self::config::lanes::Lanes;

@@ -244,6 +244,17 @@ impl<'a> Actual<'a> {
 
     fn kernel_routes(&mut self) -> Result<()> {
         let mut there = kernel_routes::there(self.configuration.hook, self.devices)?;
+        let behaviours = self.configuration.behaviours.iter();
+        let hops = behaviours.filter_map(|(name, one)| Some((name, KernelRoute::to_hop(one)?)));
+        let hops: Vec<_> = hops.collect();
+        for (name, route) in &hops {
+            if there.get(&route.key()) != Some(&Some(route.clone())) {
+                self.set(Kind::Behaviour, name, Some(ALTERED.to_owned()));
+            }
+        }
+        for (_, route) in &hops {
+            there.remove(&route.key());
+        }
         let text = |route: Option<KernelRoute>| match route {
             Some(route) => inline(&route),
             None => ALTERED.to_owned(),

@@ -13,7 +13,7 @@ use std::thread;
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use futures_util::TryStreamExt as _;
 use mflow_hike::config::path::Mode;
-use mflow_hike::{Destination, Hook};
+use mflow_hike::{Destination, Hook, HOPS_TABLE};
 use rtnetlink::packet_core::{DefaultNla, Nla as _, NLA_TYPE_MASK};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteLwEnCapType, RouteLwTunnelEncap, RouteMessage,
@@ -24,6 +24,7 @@ use rtnetlink::sys::AsyncSocket as _;
 use rtnetlink::Handle;
 
 use crate::configuration::kernel::{KernelAction, KernelRoute, RouteKey};
+use crate::configuration::objects::Key;
 use crate::devices::Devices;
 use crate::proto::Numbered as _;
 
@@ -60,35 +61,31 @@ pub(crate) fn there(hook: Hook, devices: &Devices) -> Result<There> {
     run(|handle| async move { list(&handle, hook, devices).await })
 }
 
-/// Makes these routes, by their names, routes of the kernel; others of ours stay for now.
-pub(crate) fn put<'a>(
-    hook: Hook,
-    routes: impl Iterator<Item = (&'a String, &'a KernelRoute)> + Send,
-    devices: &Devices,
-) -> Result<()> {
+/// Makes these routes, each wanted by an object, routes of the kernel; others of ours stay for now.
+pub(crate) fn put(hook: Hook, routes: &[(Key, KernelRoute)], devices: &Devices) -> Result<()> {
     run(|handle| async move {
         let there = list(&handle, hook, devices).await?;
-        for (name, route) in routes {
+        for (object, route) in routes {
             let old = there.get(&route.key());
             if old.is_some_and(|old| old.as_ref() == Some(route)) {
                 continue;
             }
             let added = add(&handle, hook, route, old.is_some(), devices).await;
-            added.with_context(|| format!("kernel-route {name}"))?;
+            added.with_context(|| object.to_string())?;
         }
         Ok(())
     })
 }
 
 /// Removes all of our routes but these.
-pub(crate) fn remove_others<'a>(
+pub(crate) fn remove_others(
     hook: Hook,
-    routes: impl Iterator<Item = &'a KernelRoute> + Send,
+    routes: &[(Key, KernelRoute)],
     devices: &Devices,
 ) -> Result<()> {
     run(|handle| async move {
         let mut there = list(&handle, hook, devices).await?;
-        for route in routes {
+        for (_, route) in routes {
             there.remove(&route.key());
         }
         for key in there.into_keys() {
@@ -206,9 +203,10 @@ fn message(hook: Hook, route: &KernelRoute, devices: &Devices) -> Result<RouteMe
     if let Some(via) = route.via {
         attributes.push(RouteAttribute::Gateway(route_address(via)));
     }
-    let (kind, encap) = encap(route);
-    attributes.push(RouteAttribute::EncapType(kind));
-    attributes.push(RouteAttribute::Encap(encap));
+    if let Some((kind, encap)) = encap(route) {
+        attributes.push(RouteAttribute::EncapType(kind));
+        attributes.push(RouteAttribute::Encap(encap));
+    }
     Ok(message)
 }
 
@@ -248,8 +246,8 @@ fn route_address(address: IpAddr) -> RouteAddress {
     }
 }
 
-/// Returns which light-weight tunnel does what a route does, and how it is told.
-fn encap(route: &KernelRoute) -> (RouteLwEnCapType, Vec<RouteLwTunnelEncap>) {
+/// Returns which light-weight tunnel does what a route does, and how it is told; a route to a next hop of End.X has none.
+fn encap(route: &KernelRoute) -> Option<(RouteLwEnCapType, Vec<RouteLwTunnelEncap>)> {
     use seg6_local::{ACTION, FLAVORS, NH4, NH6, TABLE, VRFTABLE};
     let number = |kind, number: u32| DefaultNla::new(kind, number.to_ne_bytes().to_vec());
     let Some(action) = route.action else {
@@ -258,9 +256,9 @@ fn encap(route: &KernelRoute) -> (RouteLwEnCapType, Vec<RouteLwTunnelEncap>) {
             Mode::Encaps => Seg6Mode::Encap,
             Mode::Reduced => Seg6Mode::Other(MODE_ENCAP_RED),
         };
-        header.segments = route.sids.clone().unwrap_or_default();
+        header.segments = route.sids.clone()?;
         let header = RouteLwTunnelEncap::Seg6(RouteSeg6IpTunnel::Seg6(header));
-        return (RouteLwEnCapType::Seg6, vec![header]);
+        return Some((RouteLwEnCapType::Seg6, vec![header]));
     };
     let hop = route.next_hop.map(|hop| match hop {
         IpAddr::V4(hop) => DefaultNla::new(NH4, hop.octets().to_vec()),
@@ -273,7 +271,7 @@ fn encap(route: &KernelRoute) -> (RouteLwEnCapType, Vec<RouteLwTunnelEncap>) {
     let action = Some(number(ACTION, action as u32));
     let told = [action, hop, table, vrf_table, flavours].into_iter();
     let told = told.flatten().map(RouteLwTunnelEncap::Other);
-    (RouteLwEnCapType::Seg6Local, told.collect())
+    Some((RouteLwEnCapType::Seg6Local, told.collect()))
 }
 
 /// Returns the attribute inside of the flavours: its length, its kind, its value.
@@ -313,8 +311,7 @@ fn read(message: &RouteMessage, devices: &Devices) -> Result<(RouteKey, Option<K
     };
     let is_usual = header.kind == RouteType::Unicast && header.tos == 0;
     let device = device.filter(|_| is_usual).map(str::to_owned);
-    let route = device.zip(kind.zip(encap));
-    let route = route.and_then(|(device, (kind, encap))| {
+    let route = device.and_then(|device| {
         let route = KernelRoute {
             destination: key.destination,
             device,
@@ -323,7 +320,11 @@ fn read(message: &RouteMessage, devices: &Devices) -> Result<(RouteKey, Option<K
             metric: key.unusual_metric(),
             ..KernelRoute::default()
         };
-        with_encap(route, kind, encap)
+        match kind.zip(encap) {
+            Some((kind, encap)) => with_encap(route, kind, encap),
+            // To a next hop of End.X.
+            None => (table == HOPS_TABLE && via.is_some()).then_some(route),
+        }
     });
     Ok((key, route))
 }
@@ -380,17 +381,10 @@ fn with_encap(
 }
 
 /// Fails unless the devices of routes are there.
-pub(crate) fn check<'a>(
-    routes: impl Iterator<Item = (&'a String, &'a KernelRoute)>,
-    devices: &Devices,
-) -> Result<()> {
-    for (name, route) in routes {
+pub(crate) fn check(routes: &[(Key, KernelRoute)], devices: &Devices) -> Result<()> {
+    for (object, route) in routes {
         let there = devices.get(&route.device);
-        ensure!(
-            there.is_ok(),
-            "kernel-route {name}: {:#}",
-            there.unwrap_err()
-        );
+        ensure!(there.is_ok(), "{object}: {:#}", there.unwrap_err());
     }
     Ok(())
 }
@@ -426,10 +420,12 @@ mod tests {
         };
         for line in routes.trim().lines() {
             let route = read(line.trim());
-            let (kind, told) = encap(&route);
+            let (kind, told) = encap(&route).expect("it is no route to a next hop");
             assert_eq!(with_encap(none.clone(), kind, &told), Some(route));
         }
-        let mut more = encap(&read("action = 'End.T', lookup-table = 7")).1;
+        assert_eq!(encap(&none), None);
+        let more = encap(&read("action = 'End.T', lookup-table = 7"));
+        let (_, mut more) = more.expect("it is no route to a next hop");
         more.push(RouteLwTunnelEncap::Other(DefaultNla::new(6, vec![0; 4])));
         assert_eq!(with_encap(none, RouteLwEnCapType::Seg6Local, &more), None);
     }

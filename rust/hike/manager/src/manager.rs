@@ -198,9 +198,10 @@ impl Manager {
         let is_of_devices = |kind| {
             matches!(
                 kind,
-                Kind::Device | Kind::Port | Kind::Route | Kind::KernelRoute
+                Kind::Device | Kind::Port | Kind::Route | Kind::KernelRoute | Kind::Behaviour
             )
         };
+        let is_of_routes = |kind| matches!(kind, Kind::KernelRoute | Kind::Behaviour);
         let actual = actual::of_devices(generation, configuration, devices)?;
         let wanted = configuration.objects();
         let missing: Vec<_> = differences(&actual, &wanted)
@@ -209,7 +210,7 @@ impl Manager {
             .filter(|one| {
                 let device = device_of(configuration, &one.key);
                 let device = device.and_then(|name| devices.get(name).ok());
-                device.is_some_and(|device| device.is_up || one.key.kind != Kind::KernelRoute)
+                device.is_some_and(|device| device.is_up || !is_of_routes(one.key.kind))
             })
             .collect();
         let Some(first) = missing.first() else {
@@ -285,7 +286,7 @@ impl Manager {
         for name in &wanted.devices {
             devices.with_chains(wanted.hook, name)?;
         }
-        kernel_routes::check(wanted.kernel_routes.iter(), devices)?;
+        kernel_routes::check(&wanted.wanted_routes(), devices)?;
         if let Some(current) = &self.current {
             let hook = current.generation.hook();
             ensure!(
@@ -325,7 +326,7 @@ impl Manager {
         }
         add_monitors(&next.generation, wanted, missing)?;
         step("monitored")?;
-        kernel_routes::put(wanted.hook, wanted.kernel_routes.iter(), devices)?;
+        kernel_routes::put(wanted.hook, &wanted.wanted_routes(), devices)?;
         step("routed")?;
         for name in &wanted.devices {
             next.generation
@@ -462,22 +463,22 @@ fn release_all(store: &Store, devices: &Devices) -> Result<()> {
     let whole = generations.filter_map(|one| Generation::open(store.generation(one)).ok());
     let hooks: BTreeSet<Hook> = whole.map(|generation| generation.hook()).collect();
     for hook in hooks {
-        kernel_routes::remove_others(hook, std::iter::empty(), devices)?;
+        kernel_routes::remove_others(hook, &[], devices)?;
     }
     Ok(())
 }
 
 /// Makes the kernel's routes those of a configuration, and removes all others of ours. Returns what could not be done.
 fn settle_routes(configuration: &Configuration, devices: &Devices) -> Vec<String> {
-    let (hook, routes) = (configuration.hook, &configuration.kernel_routes);
+    let (hook, routes) = (configuration.hook, configuration.wanted_routes());
     let mut warnings = Vec::new();
     // One whose device has gone does not hold up the others.
-    for route in routes {
-        if let Err(error) = kernel_routes::put(hook, std::iter::once(route), devices) {
+    for route in &routes {
+        if let Err(error) = kernel_routes::put(hook, std::slice::from_ref(route), devices) {
             warnings.push(format!("{error:#}"));
         }
     }
-    if let Err(error) = kernel_routes::remove_others(hook, routes.values(), devices) {
+    if let Err(error) = kernel_routes::remove_others(hook, &routes, devices) {
         warnings.push(format!("{error:#}"));
     }
     warnings
@@ -538,6 +539,10 @@ fn device_of<'a>(configuration: &'a Configuration, key: &'a Key) -> Option<&'a s
             Some(&configuration.routes.get(&destination)?.port)
         }
         Kind::KernelRoute => Some(&configuration.kernel_routes.get(&key.name)?.device),
+        Kind::Behaviour => {
+            let device = configuration.behaviours.get(&key.name)?.device()?;
+            Some(device.as_str())
+        }
         _ => None,
     }
 }

@@ -93,12 +93,21 @@ fn route(ports: Vec<String>) -> impl Strategy<Value = Route> {
         })
 }
 
-fn behaviour() -> impl Strategy<Value = Behaviour> {
+fn behaviour(ports: Vec<String>) -> impl Strategy<Value = Behaviour> {
     let flavours = any::<[bool; 3]>().prop_map(|[psp, usp, usd]| Flavours { psp, usp, usd });
-    let parts = (0..5u8, unicast(), option::of(1..=u32::MAX), flavours);
-    parts.prop_map(|(kind, next_hop, table, flavours)| match kind {
+    let next_hop = (unicast(), option::of(any::<prop::sample::Index>()));
+    let parts = (0..5u8, next_hop, option::of(1..=u32::MAX), flavours);
+    parts.prop_map(move |(kind, (next_hop, device), table, flavours)| match kind {
         0 => Behaviour::End { flavours },
-        1 => Behaviour::EndX { next_hop, flavours },
+        1 => {
+            let port = device.map(|device| &ports[device.index(ports.len())]);
+            let link_local = 0xfe80 << 112 | u128::from(next_hop) & u128::from(u64::MAX);
+            Behaviour::EndX {
+                next_hop: port.map_or(next_hop, |_| link_local.into()),
+                device: port.map(|port| port.parse().expect("a device can have it")),
+                flavours,
+            }
+        }
         2 => Behaviour::Dt4 { table },
         3 => Behaviour::Dt6 { table },
         _ => Behaviour::Dt46 { table },
@@ -230,7 +239,6 @@ fn configuration() -> impl Strategy<Value = Configuration> {
     let named = (
         btree_map(name(), 0..CHAINS.len(), 1..5),
         btree_map(name(), path(), 1..5),
-        btree_map(name(), behaviour(), 1..5),
         btree_map(name(), counted(), 0..5),
         vec(rule(), 1..12),
     );
@@ -238,7 +246,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
     let engine = (any::<bool>(), any::<bool>(), kernel_routes);
     (engine, devices(), devices(), named).prop_flat_map(|(engine, devices, ports, named)| {
         let (calls, at_tcx, kernel_routes) = engine;
-        let (chains, paths, behaviours, monitors, rules) = named;
+        let (chains, paths, monitors, rules) = named;
         let chains: BTreeMap<String, _> = chains
             .into_iter()
             .map(|(name, chain)| (name, CHAINS[chain].parse::<Chain>().expect("good")))
@@ -247,18 +255,21 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                 _ => (name, chain),
             })
             .collect();
-        let names: [Vec<String>; 3] = [
-            chains.keys().cloned().collect(),
-            paths.keys().cloned().collect(),
-            behaviours.keys().cloned().collect(),
-        ];
         let ways = vec(option::of(any::<prop::sample::Index>()), 3);
         let asked = || option::of(prop::sample::select(vec![Lanes::Split, Lanes::Never]));
         let classes = btree_map(destination(), (ways, asked()), 0..8);
         let ways = vec(option::of(any::<prop::sample::Index>()), 2);
         let flows = vec((flow(), name(), ways, asked()), 0..5);
-        let routes = btree_map(destination(), route(ports.iter().cloned().collect()), 0..5);
-        (classes, flows, routes).prop_map(move |(classes, flows, routes)| {
+        let of_ports = || ports.iter().cloned().collect::<Vec<_>>();
+        let routes = btree_map(destination(), route(of_ports()), 0..5);
+        let behaviours = btree_map(name(), behaviour(of_ports()), 1..5);
+        let more = (behaviours, classes, flows, routes);
+        more.prop_map(move |(behaviours, classes, flows, routes)| {
+            let names: [Vec<String>; 3] = [
+                chains.keys().cloned().collect(),
+                paths.keys().cloned().collect(),
+                behaviours.keys().cloned().collect(),
+            ];
             let way = |picked: Vec<Option<prop::sample::Index>>, lanes: Option<Lanes>| {
                 let of = |place: usize| {
                     let names: &Vec<String> = &names[place];

@@ -8,8 +8,15 @@ use std::net::Ipv6Addr;
 use anyhow::{ensure, Result};
 use serde::{Deserialize, Serialize};
 
+use super::device::DeviceName;
 use super::fields;
 use crate::layout;
+
+/// The kernel's table in which End.X finds link-local next hops ([`Hop`]): "HIKE" as a number, which nobody else takes.
+pub const HOPS_TABLE: u32 = 0x4849_4b45;
+
+/// The first bits of addresses that stand for link-local next hops: a block of unique local addresses (RFC 4193), "HIK".
+const STAND_IN: [u16; 2] = [0xfd48, 0x494b];
 
 /// A flavour of End and End.X (RFC 8986, 4.16), by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,9 +78,12 @@ pub enum Behaviour {
     /// End.X: goes on to the next segment, and forwards to this next hop, which is a neighbour.
     #[serde(rename = "End.X")]
     EndX {
-        /// The address of the next hop: no link-local one, as the kernel's tables have none.
+        /// The address of the next hop.
         #[serde(deserialize_with = "fields::next_hop")]
         next_hop: Ipv6Addr,
+        /// The device by which a link-local next hop is reached; other next hops have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<DeviceName>,
         /// Its flavours.
         #[serde(default, skip_serializing_if = "fields::is_default")]
         flavours: Flavours,
@@ -104,7 +114,54 @@ pub enum Behaviour {
     },
 }
 
+/// A link-local next hop of End.X. The kernel's look-up has no routes to such destinations, so another address stands for it in
+/// [`HOPS_TABLE`]: packets find it if there is a route to this address there, by the next hop as router and by the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// The address that stands for the next hop.
+    pub stands_for: Ipv6Addr,
+    /// The next hop.
+    pub next_hop: Ipv6Addr,
+    /// Its device.
+    pub device: DeviceName,
+}
+
+impl Hop {
+    fn of(next_hop: Ipv6Addr, device: DeviceName) -> Self {
+        let [_, _, _, _, a, b, c, d] = next_hop.segments();
+        let number = device.number();
+        // CAST: the two halves.
+        let (high, low) = ((number >> 16) as u16, number as u16);
+        let [first, second] = STAND_IN;
+        Self {
+            stands_for: Ipv6Addr::new(first, second, high, low, a, b, c, d),
+            next_hop,
+            device,
+        }
+    }
+}
+
 impl Behaviour {
+    /// Returns the device that it names.
+    pub fn device(&self) -> Option<&DeviceName> {
+        match self {
+            Self::EndX { device, .. } => device.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns its next hop if that is a link-local one.
+    pub fn hop(&self) -> Option<Hop> {
+        match *self {
+            Self::EndX {
+                next_hop,
+                device: Some(device),
+                ..
+            } => Some(Hop::of(next_hop, device)),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the program that does it.
     pub fn program(&self) -> &'static str {
         match self {
@@ -117,6 +174,25 @@ impl Behaviour {
     /// Fails with the reason if it cannot be.
     pub fn check(&self) -> Result<()> {
         self.layout().map(drop)
+    }
+
+    fn check_next_hop(&self, next_hop: Ipv6Addr) -> Result<()> {
+        ensure!(
+            !next_hop.is_unspecified() && !next_hop.is_multicast() && !next_hop.is_loopback(),
+            "{next_hop} can be no next hop: take a unicast address of the neighbour"
+        );
+        if self.device().is_none() {
+            ensure!(
+                !next_hop.is_unicast_link_local(),
+                "{next_hop} is link-local, so that its device has to be known; add: device = NAME"
+            );
+            return Ok(());
+        }
+        ensure!(
+            next_hop.segments()[..4] == [0xfe80, 0, 0, 0],
+            "{next_hop} is not link-local (fe80::/64), and others have no device; leave it out"
+        );
+        Ok(())
     }
 
     /// Returns it as the programs read it; fails if it cannot be.
@@ -134,17 +210,15 @@ impl Behaviour {
         };
         let (flags, table) = match self {
             Self::End { flavours } => (with_flavours(flavours), None),
-            Self::EndX { next_hop, flavours } => {
-                ensure!(
-                    !next_hop.is_unspecified()
-                        && !next_hop.is_multicast()
-                        && !next_hop.is_loopback()
-                        && !next_hop.is_unicast_link_local(),
-                    "{next_hop} can be no next hop: take an address of the neighbour that is neither link-local nor multicast"
-                );
+            Self::EndX {
+                next_hop, flavours, ..
+            } => {
+                self.check_next_hop(*next_hop)?;
+                let hop = self.hop();
                 return Ok(layout::Behaviour {
                     flags: with_flavours(flavours),
-                    next_hop: next_hop.octets(),
+                    table: hop.map_or(0, |_| HOPS_TABLE),
+                    next_hop: hop.map_or(*next_hop, |hop| hop.stands_for).octets(),
                     ..layout
                 });
             }
@@ -218,19 +292,53 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_the_reason() {
-        let error = |behaviour: Behaviour| behaviour.layout().expect_err("bad").to_string();
-        let to = |text: &str| Behaviour::EndX {
-            next_hop: text.parse().expect(text),
+    fn another_address_stands_for_a_link_local_next_hop() {
+        let of = |next_hop: &str, device: &str| Behaviour::EndX {
+            next_hop: next_hop.parse().expect(next_hop),
+            device: Some(device.parse().expect(device)),
             flavours: Flavours::default(),
         };
-        for text in ["::", "::1", "fe80::1", "ff02::1"] {
+        let one = of("fe80::1:2", "eth1");
+        let hop = one.hop().expect("link-local");
+        let layout = one.layout().expect("good");
+        assert_eq!(layout.table, HOPS_TABLE);
+        assert_eq!(layout.next_hop, hop.stands_for.octets());
+        assert!(hop.stands_for.is_unique_local());
+        assert_eq!(hop.stands_for.segments()[4..], [0, 0, 1, 2]);
+        for other in [of("fe80::1:3", "eth1"), of("fe80::1:2", "eth2")] {
+            assert_ne!(other.layout().expect("good").next_hop, layout.next_hop);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_reason() {
+        let error = |behaviour: Behaviour| behaviour.layout().expect_err("bad").to_string();
+        let by = |text: &str, device: Option<&str>| Behaviour::EndX {
+            next_hop: text.parse().expect(text),
+            device: device.map(|name| name.parse().expect(name)),
+            flavours: Flavours::default(),
+        };
+        let to = |text: &str| by(text, None);
+        for text in ["::", "::1", "ff02::1"] {
             assert_eq!(
                 error(to(text)),
-                format!("{text} can be no next hop: take an address of the neighbour that is neither link-local nor multicast")
+                format!(
+                    "{text} can be no next hop: take a unicast address of the neighbour"
+                )
             );
         }
         assert!(to("2001:db8::1").layout().is_ok());
+        assert_eq!(
+            error(to("fe80::1")),
+            "fe80::1 is link-local, so that its device has to be known; add: device = NAME"
+        );
+        for text in ["2001:db8::1", "fe80:1::1"] {
+            assert_eq!(
+                error(by(text, Some("eth1"))),
+                format!("{text} is not link-local (fe80::/64), and others have no device; leave it out")
+            );
+        }
+        assert!(by("fe80::1", Some("eth1")).layout().is_ok());
         assert_eq!(
             error(Behaviour::Dt6 { table: Some(0) }),
             "there is no table 0: 1 to 4294967295 are allowed, or none for the one that the kernel's rules choose"

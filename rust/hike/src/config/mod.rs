@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The configuration: each [`chain`] of programs ([`manifest`]), the packets that take one ([`destination`], [`exact_flow`]), and what programs of chains need:
-//! [`path`], [`behaviour`], [`rule`], [`flow`] and `lanes`. With serde they are read and written as files have them; [`fields`] says
+//! [`path`], [`behaviour`], [`rule`], [`flow`] and `lanes`, with names of devices ([`device`]). With serde they are read and written as files have them; [`fields`] says
 //! which numbers and texts there can be.
 
 pub mod behaviour;
 pub mod chain;
 pub mod destination;
+pub mod device;
 pub mod exact_flow;
 pub mod fields;
 pub mod flow;

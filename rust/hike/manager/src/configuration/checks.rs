@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 use anyhow::{anyhow, bail, ensure, Context as _};
 use mflow_hike::limits::{BEHAVIOURS, CHAINS, CLASSES, FLOWS, PATHS, PORTS, ROUTES, RULES};
-use mflow_hike::{Behaviour, Chain, Destination, Flow};
+use mflow_hike::{Behaviour, Chain, Destination, DeviceName, Flow};
 
 use super::objects::Kind;
 use super::{kernel, Configuration, Counted, Fast, Problem, Way};
@@ -22,8 +22,6 @@ pub(crate) const OWN_CHAINS: usize = 1;
 const KERNEL_ROUTES: usize = 16_384;
 
 const MOST_NAME_BYTES: usize = 63;
-/// Of the kernel's names of devices: IFNAMSIZ less the byte at its end.
-const MOST_DEVICE_BYTES: usize = 15;
 
 /// The programs that need the access list, and the hint of a class.
 const ACL: &str = "acl";
@@ -125,7 +123,10 @@ impl Configuration {
             of(Kind::Path, name, path.check())?;
         }
         for (name, behaviour) in &self.behaviours {
-            of(Kind::Behaviour, name, behaviour.check())?;
+            let checked = behaviour.check();
+            let device = behaviour.device().map(DeviceName::as_str);
+            let checked = checked.and_then(|()| device.map_or(Ok(()), |name| self.check_port(name)));
+            of(Kind::Behaviour, name, checked)?;
         }
         for (name, classed) in &self.flows {
             of(Kind::Flow, name, classed.check())?;
@@ -212,17 +213,21 @@ impl Configuration {
                 destination != Destination::Default,
                 "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0"
             );
-            ensure!(
-                self.ports.contains(port),
-                "{port} is not one of the ports: {}",
-                listed(&mut self.ports.iter())
-            );
-            Ok(())
+            self.check_port(port)
         };
         for (destination, route) in &self.routes {
             let checked = check(*destination, &route.port);
             of(Kind::Route, &destination.to_string(), checked)?;
         }
+        Ok(())
+    }
+
+    fn check_port(&self, name: &str) -> anyhow::Result<()> {
+        ensure!(
+            self.ports.contains(name),
+            "{name} is not one of the ports: {}",
+            listed(&mut self.ports.iter())
+        );
         Ok(())
     }
 
@@ -274,12 +279,7 @@ fn of<T, E: Display>(kind: Kind, name: &str, result: std::result::Result<T, E>) 
 
 /// Fails if no device can have this name.
 fn device_name(name: &str) -> anyhow::Result<()> {
-    let good = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
-    ensure!(
-        (1..=MOST_DEVICE_BYTES).contains(&name.len()) && name.chars().all(good),
-        "no device can have this name: 1 to {MOST_DEVICE_BYTES} characters without space, / and : are allowed"
-    );
-    Ok(())
+    name.parse::<DeviceName>().map(drop)
 }
 
 /// Returns what has this name; fails with the names that there are.
@@ -369,9 +369,14 @@ mod tests {
         ] {
             assert_eq!(behaviour(text), format!("f:2: behaviour b: {said}"));
         }
-        assert!(
-            behaviour("action = \"End.X\", next-hop = \"fe80::1\"").contains("can be no next hop")
+        let to = |text: &str| behaviour(&format!("action = \"End.X\", next-hop = \"{text}"));
+        assert!(to("ff02::1\"").contains("can be no next hop"));
+        assert!(to("fe80::1\"").ends_with("add: device = NAME"));
+        assert_eq!(
+            to("fe80::1\", device = \"eth1\""),
+            "f:2: behaviour b: eth1 is not one of the ports: none"
         );
+        assert!(to("fe80::1\", device = \"a/b\"").contains("no device can have this name"));
         assert_eq!(
             behaviour("action = \"End.B6\""),
             "f:2: behaviour b: unknown variant `End.B6`, expected one of `End`, `End.X`, `End.DT4`, `End.DT6`, `End.DT46`"

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use anyhow::{ensure, Result};
 use mflow_hike::config::fields as library;
 use mflow_hike::config::path::Mode;
-use mflow_hike::{Destination, Flavours};
+use mflow_hike::{Behaviour, Destination, Flavours, HOPS_TABLE};
 use serde::{Deserialize, Serialize};
 
 use super::objects::Kind;
@@ -120,6 +120,19 @@ impl RouteKey {
 }
 
 impl KernelRoute {
+    /// Returns the route by which a behaviour finds its link-local next hop, if it has one: a route without a path or an action, which
+    /// is not part of a file.
+    pub(crate) fn to_hop(behaviour: &Behaviour) -> Option<Self> {
+        let hop = behaviour.hop()?;
+        Some(Self {
+            destination: Destination::Address(hop.stands_for.into()),
+            device: hop.device.to_string(),
+            via: Some(hop.next_hop.into()),
+            table: HOPS_TABLE,
+            ..Self::default()
+        })
+    }
+
     /// Returns the parts that tell it from others.
     pub fn key(&self) -> RouteKey {
         RouteKey {

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use anyhow::bail;
-use mflow_hike::{Behaviour, Chain, Destination, Engine, Flow, Hook, Path, Rule};
+use mflow_hike::{Behaviour, Chain, Destination, DeviceName, Engine, Flow, Hook, Path, Rule};
 use serde::{Deserialize, Serialize};
 
 pub use self::flow::Classed;
@@ -70,11 +70,30 @@ pub struct Configuration {
 
 impl Configuration {
     /// Returns the names of all devices that have a part in it; some stand there more than once.
-    pub fn device_names(&self) -> impl Iterator<Item = &String> {
+    pub fn device_names(&self) -> impl Iterator<Item = &str> {
         let ports = self.routes.values().map(|route| &route.port);
         let kernel = self.kernel_routes.values().map(|route| &route.device);
         let named = self.devices.iter().chain(&self.ports);
-        named.chain(ports).chain(kernel)
+        let named = named.chain(ports).chain(kernel).map(String::as_str);
+        let hops = self.behaviours.values().filter_map(Behaviour::device);
+        named.chain(hops.map(DeviceName::as_str))
+    }
+
+    /// Returns all routes that the kernel is to have, each with the object that wants it: those that are configured, and those by which
+    /// behaviours find their next hops.
+    pub(crate) fn wanted_routes(&self) -> Vec<(Key, KernelRoute)> {
+        let routes = self.kernel_routes.iter();
+        let routes = routes.map(|(name, route)| (Key::new(Kind::KernelRoute, name), route.clone()));
+        let hops = self.behaviours.iter().filter_map(|(name, behaviour)| {
+            Some((
+                Key::new(Kind::Behaviour, name),
+                KernelRoute::to_hop(behaviour)?,
+            ))
+        });
+        // Behaviours with the same next hop want the same route.
+        let mut seen = BTreeSet::new();
+        let all = routes.chain(hops);
+        all.filter(|(_, route)| seen.insert(route.key())).collect()
     }
 
     /// Returns what a monitor counts.
@@ -127,4 +146,32 @@ impl fmt::Display for Problem {
 fn error(text: &str) -> String {
     let parsed = file::parse(std::path::Path::new("f"), text);
     parsed.expect_err(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_local_next_hops_want_a_route_each() {
+        let text = r#"
+ports = ["eth1", "eth2"]
+[behaviours]
+a = { action = "End.X", next-hop = "fe80::1", device = "eth1" }
+b = { action = "End.X", next-hop = "fe80::1", device = "eth1", flavours = ["psp"] }
+c = { action = "End.X", next-hop = "fe80::1", device = "eth2" }
+d = { action = "End.X", next-hop = "2001:db8::1" }
+[kernel-routes]
+e = { destination = "fc00::/64", device = "eth3", action = "End" }
+"#;
+        let configuration = file::parse(std::path::Path::new("f"), text).expect("good");
+        let routes = configuration.wanted_routes();
+        let wanted: Vec<String> = routes.iter().map(|(key, _)| key.to_string()).collect();
+        assert_eq!(wanted, ["kernel-route e", "behaviour a", "behaviour c"]);
+        let (_, route) = &routes[1];
+        assert_eq!(route.via, Some("fe80::1".parse().expect("an address")));
+        assert_eq!((route.device.as_str(), route.action), ("eth1", None));
+        let devices: BTreeSet<&str> = configuration.device_names().collect();
+        assert_eq!(Vec::from_iter(devices), ["eth1", "eth2", "eth3"]);
+    }
 }

@@ -193,7 +193,7 @@ mod tests {
                 "path p: -1 is no mode: 0 to 2 are allowed",
                 "class 10.0.0.0/8: a class is kernel or fast",
                 "0 is no direction: 1 to 2 are allowed",
-                "behaviour b: End has flavours, End.X a next-hop and flavours, End.DT4, DT6 and DT46 a table, and none has more",
+                "behaviour b: End has flavours, End.X a next-hop, flavours and perhaps a device, End.DT4, DT6 and DT46 a table, and none has more",
                 "rule 1: source-ports is 70000: 0 to 65535 are allowed",
             ]
         );

@@ -85,9 +85,9 @@ pub(super) fn behaviour(name: String, behaviour: &Behaviour) -> v1::Behaviour {
     let none = Flavours::default();
     let (action, next_hop, table, flavours) = match *behaviour {
         Behaviour::End { flavours } => (v1::Action::End, None, None, flavours),
-        Behaviour::EndX { next_hop, flavours } => {
-            (v1::Action::EndX, Some(next_hop), None, flavours)
-        }
+        Behaviour::EndX {
+            next_hop, flavours, ..
+        } => (v1::Action::EndX, Some(next_hop), None, flavours),
         Behaviour::Dt4 { table } => (v1::Action::EndDt4, None, table, none),
         Behaviour::Dt6 { table } => (v1::Action::EndDt6, None, table, none),
         Behaviour::Dt46 { table } => (v1::Action::EndDt46, None, table, none),
@@ -98,6 +98,7 @@ pub(super) fn behaviour(name: String, behaviour: &Behaviour) -> v1::Behaviour {
         next_hop: next_hop.map(|hop| hop.to_string()),
         table,
         flavours: flavour_numbers(flavours),
+        device: behaviour.device().map(ToString::to_string),
     }
 }
 
@@ -109,16 +110,21 @@ impl TryFrom<v1::Behaviour> for Behaviour {
         let (action, flavours) = (message.action(), flavours(&message.flavours)?);
         let next_hop = given(message.next_hop, library::next_hop, None)?;
         let table = given(message.table, library::table, None)?;
-        let has_flavours = flavours != Flavours::default();
+        let device = message.device.map(|name| name.parse()).transpose()?;
+        let has_no_more = flavours == Flavours::default() && device.is_none();
         Ok(match (action, next_hop, table) {
-            (Action::End, None, None) => Self::End { flavours },
-            (Action::EndX, Some(next_hop), None) => Self::EndX { next_hop, flavours },
-            (Action::EndDt4, None, table) if !has_flavours => Self::Dt4 { table },
-            (Action::EndDt6, None, table) if !has_flavours => Self::Dt6 { table },
-            (Action::EndDt46, None, table) if !has_flavours => Self::Dt46 { table },
+            (Action::End, None, None) if device.is_none() => Self::End { flavours },
+            (Action::EndX, Some(next_hop), None) => Self::EndX {
+                next_hop,
+                device,
+                flavours,
+            },
+            (Action::EndDt4, None, table) if has_no_more => Self::Dt4 { table },
+            (Action::EndDt6, None, table) if has_no_more => Self::Dt6 { table },
+            (Action::EndDt46, None, table) if has_no_more => Self::Dt46 { table },
             (Action::Unspecified, ..) => bail!("its action is a number from 1 to 5"),
             _ => bail!(
-                "End has flavours, End.X a next-hop and flavours, End.DT4, DT6 and DT46 a table, and none has more"
+                "End has flavours, End.X a next-hop, flavours and perhaps a device, End.DT4, DT6 and DT46 a table, and none has more"
             ),
         })
     }

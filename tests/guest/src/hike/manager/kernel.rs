@@ -4,11 +4,18 @@
 //! them.
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_hike::config::path::Mode;
+use mflow_hike::HOPS_TABLE;
 
 use super::daemon::{Daemon, Place};
 use crate::hike::loss::numbered_datagrams::{under_traffic, Look};
-use crate::hike::network::{sids, Network, DST_V4, DST_V6, EGRESS, INGRESS, RIGHT, SRC};
+use crate::hike::network::{
+    mac, sids, text, Network, DST_V4, DST_V6, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE,
+    WAY1,
+};
+use crate::hike::peers::kernel::{by_kernel, frame, Shape, Wire, HOP_LIMIT};
 use crate::hike::Case;
+use crate::machine::command::wait_until;
 use crate::network::{netns, topology};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -22,6 +29,11 @@ pub(crate) fn cases() -> Vec<Case> {
             name: "manager/kernel-others",
             proves: "routes of others are never touched; what others do to ours is told and mended; what the kernel refuses undoes all",
             run: |_| others(),
+        },
+        Case {
+            name: "manager/link-local-hops",
+            proves: "End.X forwards to a link-local next hop, for which hiked keeps a route of the kernel in a table of its own; what others do to that is told and mended",
+            run: |_| hops(),
         },
     ]
 }
@@ -139,6 +151,79 @@ fn transactions() -> Result<()> {
         }
         Ok(())
     })?;
+    Ok(())
+}
+
+fn hops() -> Result<()> {
+    let _network = Network::up()?;
+    topology::ip_in(INGRESS, &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
+    let wire = Wire::open()?;
+    let hop = "fe80::22";
+    let neighbour = text(mac(2, 2));
+    let known = format!("neighbour replace {hop} lladdr {neighbour} dev {RIGHT}");
+    topology::ip_in(WAY1, &known)?;
+    let place = Place::new(WAY1);
+    let daemon = place.start()?;
+    let wanted = format!(
+        r#"
+devices = ["{LEFT}"]
+ports = ["{RIGHT}"]
+
+[chains]
+next = "end-x"
+
+[behaviours]
+one = {{ action = "End.X", next-hop = "{hop}", device = "{RIGHT}" }}
+same = {{ action = "End.X", next-hop = "{hop}", device = "{RIGHT}", flavours = ["psp"] }}
+
+[classes]
+"fc00:1::/32" = {{ chain = "next", behaviour = "one" }}
+"#
+    );
+    daemon.apply(&wanted)?;
+    let carried = |times: u64| -> Result<()> {
+        ensure!(daemon.diff(&wanted)?.is_empty(), "it differs");
+        let shape = Shape {
+            v6: true,
+            mode: Mode::Encaps,
+            sids: 3,
+        };
+        let packet = frame(shape, 0, HOP_LIMIT)?;
+        by_kernel(shape, |()| wire.carry(&packet).map(drop))?;
+        let forwarded = daemon.counted("forwarded")?;
+        ensure!(forwarded == times, "{forwarded} of {times} are forwarded");
+        Ok(())
+    };
+    carried(1)?;
+    let [_, ours] = routes(WAY1, true)?;
+    ensure!(
+        ours.len() == 1 && ours[0].contains(&format!("via {hop} dev {RIGHT} table {HOPS_TABLE}")),
+        "the kernel has {ours:?}"
+    );
+    netns::run(WAY1, &format!("ip -6 route flush table {HOPS_TABLE}"))?;
+    let found = daemon.diff(&wanted)?;
+    let found: Vec<[&str; 2]> = found
+        .iter()
+        .map(|one| [one[0].as_str(), one[1].as_str()])
+        .collect();
+    let kind = "behaviour";
+    ensure!(
+        found == [[kind, "one"], [kind, "same"]],
+        "it says {found:?}"
+    );
+    daemon.apply(&wanted)?;
+    carried(2)?;
+    // The kernel forgets routes of a device that is down, and neighbours.
+    topology::ip_in(WAY1, &format!("link set {RIGHT} down"))?;
+    wait_until("the route is gone", || Ok(!daemon.diff(&wanted)?.is_empty()))?;
+    topology::ip_in(WAY1, &format!("link set {RIGHT} up\n{known}"))?;
+    wait_until("the route is there again", || {
+        Ok(daemon.diff(&wanted)?.is_empty())
+    })?;
+    daemon.stop()?;
+    drop(place);
+    let ours = routes(WAY1, true)?;
+    ensure!(ours.iter().all(Vec::is_empty), "it has left {ours:?}");
     Ok(())
 }
 

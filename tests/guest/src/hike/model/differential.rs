@@ -194,6 +194,9 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
     if hook == Hook::Tcx {
         local_sids.clear();
     }
+    if hook == Hook::Xdp {
+        local_sids.push(("mon-out,end-x", fuzz_network::link_local_hop()?));
+    }
     for (number, (chain, behaviour)) in local_sids.into_iter().enumerate() {
         let text = match number % 2 {
             0 => format!("fc00:5:{number:x}::1"),

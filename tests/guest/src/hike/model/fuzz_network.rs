@@ -2,7 +2,10 @@
 
 //! The devices and routes that random frames are forwarded by, and the same for the model.
 
+use std::net::Ipv6Addr;
+
 use anyhow::{Context as _, Result};
+use mflow_hike::{Behaviour, Flavours, HOPS_TABLE};
 
 use super::packet::Hop;
 use super::programs::{Model, Prefix};
@@ -24,8 +27,22 @@ const OWN_PREFIX: &str = "10.77.0.0/16";
 pub(crate) const MAIN_TABLE: u32 = 254;
 pub(crate) const OTHER_TABLE: u32 = 100;
 
+/// A neighbour by its link-local address.
+const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x77);
+
+/// Returns End.X to the link-local address of a neighbour.
+pub(crate) fn link_local_hop() -> Result<Behaviour> {
+    Ok(Behaviour::EndX {
+        next_hop: LINK_LOCAL,
+        device: Some(PORT.parse()?),
+        flavours: Flavours::default(),
+    })
+}
+
 /// Makes the devices, neighbours and routes of a namespace.
 pub(crate) fn up() -> Result<()> {
+    let hop = link_local_hop()?.hop().context("no link-local next hop")?;
+    let stands_for = hop.stands_for;
     let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
     let (port, next, closed) = (mac(PORT_MAC), mac(NEXT_MAC), mac(CLOSED_MAC));
     let table = mac(TABLE_MAC);
@@ -60,7 +77,9 @@ pub(crate) fn up() -> Result<()> {
              route add fc00:1::/32 via fd00:f::2
              route add 10.2.0.0/16 via 10.16.0.2
              route add fc00:2::/32 via fd00:10::2
-             route add 2001:db8:1::/48 via fd00:f::3 table {OTHER_TABLE}"
+             route add 2001:db8:1::/48 via fd00:f::3 table {OTHER_TABLE}
+             neighbour add {LINK_LOCAL} lladdr {table} dev {PORT}
+             route add {stands_for} via {LINK_LOCAL} dev {PORT} table {HOPS_TABLE}"
         ),
     )?;
     // What XDP redirects to a veth needs a NAPI at its other end.
@@ -103,6 +122,10 @@ pub(crate) fn routes(model: &mut Model) -> Result<()> {
     }
     model.fib.push((
         prefix("fd00:f::3/128")?,
+        hop(PORT_MAC, Some(TABLE_MAC), true),
+    ));
+    model.fib.push((
+        (LINK_LOCAL.into(), 128),
         hop(PORT_MAC, Some(TABLE_MAC), true),
     ));
     // On the links, and never heard of.

@@ -128,9 +128,13 @@ impl Model {
                 }
                 ("acl", ..) => packet.hold_against(&mut self.rules),
                 ("end", _, Some(Behaviour::End { flavours })) => packet.end(*flavours),
-                ("end-x", _, Some(Behaviour::EndX { next_hop, flavours })) => {
-                    packet.end_x(*next_hop, *flavours, &self.fib)
-                }
+                (
+                    "end-x",
+                    _,
+                    Some(Behaviour::EndX {
+                        next_hop, flavours, ..
+                    }),
+                ) => packet.end_x(*next_hop, *flavours, &self.fib),
                 ("dec", _, Some(behaviour)) => packet.dec(behaviour, &self.fib, &self.tables),
                 (name, ..) => panic!("no model of {name}"),
             };

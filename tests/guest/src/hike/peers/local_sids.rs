@@ -32,6 +32,15 @@ fn flavours() -> impl Iterator<Item = Flavours> {
     })
 }
 
+/// Returns End.X to a next hop that is not link-local.
+fn end_x(next_hop: Ipv6Addr, flavours: Flavours) -> Behaviour {
+    Behaviour::EndX {
+        next_hop,
+        device: None,
+        flavours,
+    }
+}
+
 /// Returns chains for local SIDs, and what they do, with these tables.
 pub(crate) fn all(tables: [u32; 2]) -> Vec<(&'static str, Behaviour)> {
     let mut all = Vec::new();
@@ -39,11 +48,11 @@ pub(crate) fn all(tables: [u32; 2]) -> Vec<(&'static str, Behaviour)> {
         let chain = ["end,fw-fib", "end,acl,mon-in,fw-table"][number % 2];
         all.push((chain, Behaviour::End { flavours }));
         let next_hop = NEXT_HOPS[0];
-        all.push(("mon-out,end-x", Behaviour::EndX { next_hop, flavours }));
+        all.push(("mon-out,end-x", end_x(next_hop, flavours)));
     }
     for next_hop in &NEXT_HOPS[1..] {
         let (next_hop, flavours) = (*next_hop, Flavours::default());
-        all.push(("end-x", Behaviour::EndX { next_hop, flavours }));
+        all.push(("end-x", end_x(next_hop, flavours)));
     }
     // Tables are those of IPv6: kernels without policy routing have one of IPv4, in which the host's own addresses may be, too.
     let [main, other] = tables;
@@ -72,10 +81,7 @@ pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, program: &str) -> Behaviour {
     };
     match program {
         "end" => Behaviour::End { flavours },
-        "end-x" => Behaviour::EndX {
-            next_hop: NEXT_HOPS[0],
-            flavours,
-        },
+        "end-x" => end_x(NEXT_HOPS[0], flavours),
         "dec" => Behaviour::Dt46 { table: None },
         other => panic!("no behaviour for {other}"),
     }

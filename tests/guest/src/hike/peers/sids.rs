@@ -6,7 +6,9 @@ use std::net::{Ipv6Addr, UdpSocket};
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::config::path::Mode;
-use mflow_hike::{Behaviour, Class, Engine, Flavours, Hike, Traffic};
+use mflow_hike::{
+    Behaviour, Class, DeviceName, Engine, Flavours, Hike, Traffic, HOPS_TABLE,
+};
 
 use super::kernel::{by_kernel, frame, Shape, ETHERNET_BYTES, HOP_LIMIT, MARK, PORT};
 use crate::hike::network::{
@@ -37,6 +39,19 @@ pub(crate) fn cases() -> Vec<Case> {
             run: |_| vrf(),
         },
     ]
+}
+
+/// The link-local address of way2 on the link that it has with way1.
+const WAY2_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x22);
+
+/// Returns End.X from way1 to way2 by the link-local address of that.
+fn link_local_hop() -> Behaviour {
+    let device = RIGHT.parse::<DeviceName>();
+    Behaviour::EndX {
+        next_hop: WAY2_LINK_LOCAL,
+        device: Some(device.unwrap_or_else(|error| panic!("{RIGHT}: {error}"))),
+        flavours: NO_FLAVOURS,
+    }
 }
 
 /// One behaviour at one node, and the kernel's that does the same.
@@ -84,6 +99,7 @@ fn roles() -> Vec<Role> {
     let next_hop = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 2);
     let end_x = Behaviour::EndX {
         next_hop,
+        device: None,
         flavours: NO_FLAVOURS,
     };
     let (way1, way2, at_way1, at_way2) = (WAY1, WAY2, "fc00:1::/32", "fc00:2::/32");
@@ -129,6 +145,14 @@ fn roles() -> Vec<Role> {
             "end-x",
             end_x,
             shape(true, Mode::Reduced, 10),
+        ),
+        role(
+            way1,
+            at_way1,
+            "End.X nh6 fd00:2::2",
+            "end-x",
+            link_local_hop(),
+            plain,
         ),
     ];
     for (v6, sids, kernels) in [
@@ -269,6 +293,16 @@ fn local_sids() -> Result<()> {
     topology::ip_in(
         WAY2,
         &format!("route add fd00:1::/64 via fd00:2::1 dev {LEFT}"),
+    )?;
+    let hop = link_local_hop().hop().context("no link-local next hop")?;
+    topology::ip_in(
+        WAY1,
+        &format!(
+            "neighbour add {WAY2_LINK_LOCAL} lladdr {} dev {RIGHT}
+             route add {} via {WAY2_LINK_LOCAL} dev {RIGHT} table {HOPS_TABLE}",
+            text(mac(2, 2)),
+            hop.stands_for
+        ),
     )?;
     compare_all(&roles())
 }
