@@ -355,7 +355,10 @@ impl Manager {
                 known: Some((note, configuration)),
                 ..
             }) => {
-                settle_monitors(generation, configuration)?;
+                // Of another version they stay as they are, until this one takes over.
+                if generation.counts_alike() {
+                    settle_monitors(generation, configuration)?;
+                }
                 self.settle_counts()?;
                 step("counted")?;
                 warnings = self.settle_devices(generation, configuration, devices)?;

@@ -135,6 +135,12 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<(Flow, Direction, Monitor)>> {
     Ok(found)
 }
 
+/// Returns whether all maps by addresses are of the shape that they have here.
+pub(crate) fn are_alike(folder: &Path) -> bool {
+    let names = maps_alike(folder);
+    (1..=FLOW_SIDS).all(|sids| names.contains(&name(sids)))
+}
+
 /// Returns the names of the maps that are there, and of the shape they have here.
 pub(crate) fn maps_alike(folder: &Path) -> Vec<String> {
     let alike = |sids: &usize| {

@@ -212,6 +212,11 @@ impl Generation {
         is_in(&self.folder, rules)
     }
 
+    /// Returns whether its programs count flows as those of this crate do. If not, which flows it counts cannot be said.
+    pub fn counts_alike(&self) -> bool {
+        monitors::are_alike(&self.folder)
+    }
+
     /// Returns which flows are counted, and how.
     pub fn monitors(&self) -> Result<Vec<(Flow, Direction, Monitor)>> {
         monitors::list(&self.folder)

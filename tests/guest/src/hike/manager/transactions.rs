@@ -5,7 +5,7 @@
 use std::fs;
 
 use anyhow::{ensure, Context as _, Result};
-use aya::maps::{Array, HashMap, Map, MapData};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuHashMap};
 use mflow_hike::Hook;
 use nix::net::if_::if_nametoindex;
 
@@ -403,8 +403,12 @@ fn link_is_mended() -> Result<()> {
     daemon.stop()
 }
 
-/// Makes the note of a generation say that its programs are of another version.
+/// Makes the note of a generation say that its programs are of another version, and one of its maps be of another shape.
 fn pretend_other_version(place: &Place, revision: u64) -> Result<()> {
+    let pin = place.pins.join(format!("{revision}/flows_7"));
+    fs::remove_file(&pin)?;
+    let other: PerCpuHashMap<MapData, [u8; 136], [u8; 80]> = PerCpuHashMap::create(1, 0)?;
+    other.pin(&pin)?;
     let note = MapData::from_pin(place.pins.join(format!("{revision}/note")))?;
     let mut note: Array<MapData, [u8; 4096]> = Map::from_map_data(note)?.try_into()?;
     let mut piece = note.get(&0, 0)?;
