@@ -6,6 +6,7 @@
  * That is the only indirect jump of a packet with a compiled chain. What has no class goes to the kernel untouched.
  */
 #include "classes/destination.h"
+#include "classes/group.h"
 
 /* Fills in what the packet is and its destination; returns HIKE_NEXT, or why the kernel must see it. */
 static __always_inline int hike_parse(struct hike_context *context, struct hike_packet *packet,
@@ -71,6 +72,8 @@ int hike_dispatcher(struct hike_context *context)
 	hike_whole(&destination, packet->version);
 	if (!hike_find_class(context, packet, &destination))
 		return hike_finish(HIKE_NO_CLASS);
+	if (!hike_may_take_class(context, packet))
+		return hike_finish(HIKE_FROM_OUTSIDE);
 	bpf_tail_call(context, &chains, packet->class.chain);
 	return hike_finish(HIKE_NO_CHAIN_THERE);
 }

@@ -34,6 +34,8 @@
 #define HIKE_OWN_ADDRESSES 16384
 /* Prefixes of addresses that are all the host's own. */
 #define HIKE_OWN_PREFIXES 1024
+/* Devices that are in a group. */
+#define HIKE_GROUPED 256
 /* Monitored flows with the same number of SIDs, both directions. */
 #define HIKE_FLOWS 65536
 /* SIDs of a monitored flow. */

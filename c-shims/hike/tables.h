@@ -46,8 +46,10 @@ struct hike_lengths {
 /* Set in a class of a destination: some of the flows to it have classes of their own, by ports or by flow label. */
 #define HIKE_CLASS_HAS_PORTS 0x8000
 #define HIKE_CLASS_HAS_LABELS 0x4000
+/* Set in a class of a destination or of a flow: it is for packets alone that come by a device of the group of those inside. */
+#define HIKE_CLASS_INSIDE 0x2000
 /* The number in a class that is there for these flows alone. */
-#define HIKE_CLASS_OF_FLOWS 0x3fff
+#define HIKE_CLASS_OF_FLOWS 0x1fff
 
 /* The request of a class to mflow for its flows, in the upper bits of the behaviour's number: 0 is none. */
 #define HIKE_CLASS_LANES_SHIFT 14
@@ -262,6 +264,10 @@ HIKE_MAP(own_addresses, BPF_MAP_TYPE_HASH, HIKE_OWN_ADDRESSES, sizeof(struct hik
 	 sizeof(__u32), BPF_F_NO_PREALLOC);
 HIKE_MAP(own_prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_OWN_PREFIXES, sizeof(struct hike_prefix),
 	 sizeof(__u32), BPF_F_NO_PREALLOC);
+
+/* The groups of each device, a bit for each; a device that is not here is in none. */
+#define HIKE_GROUP_INSIDE 1
+HIKE_MAP(groups, BPF_MAP_TYPE_HASH, HIKE_GROUPED, sizeof(__u32), sizeof(__u32), BPF_F_NO_PREALLOC);
 
 /* The first program of each chain, and of the engine that tail-calls all programs by their numbers. */
 HIKE_MAP(chains, BPF_MAP_TYPE_PROG_ARRAY, HIKE_CHAINS, sizeof(__u32), sizeof(__u32), 0);

@@ -120,9 +120,11 @@ impl Class {
     /// Bits of the chain: flows have classes of their own, by ports or by flow label.
     pub(crate) const HAS_PORTS: u16 = 0x8000;
     pub(crate) const HAS_LABELS: u16 = 0x4000;
+    /// A bit of the chain: it is for packets alone that come by a device inside.
+    pub(crate) const INSIDE: u16 = 0x2000;
     /// There for these flows alone.
     pub(crate) const OF_FLOWS: Self = Self {
-        chain: 0x3fff,
+        chain: 0x1fff,
         behaviour: 0,
         path: u32::MAX,
     };
@@ -142,9 +144,12 @@ impl Class {
 
     /// Returns the place of the chain.
     pub(crate) const fn chain_place(self) -> u16 {
-        self.chain & !(Self::HAS_PORTS | Self::HAS_LABELS)
+        self.chain & !(Self::HAS_PORTS | Self::HAS_LABELS | Self::INSIDE)
     }
 }
+
+/// The bit of the groups of a device that stands for those inside.
+pub(crate) const GROUP_INSIDE: u32 = 1;
 
 /// `struct hike_exact_flow`.
 #[repr(C)]
@@ -310,6 +315,7 @@ plain!(Address Length Lengths Class ExactFlow Behaviour SidCounts Rules RulePort
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::CHAINS;
 
     #[test]
     fn there_is_no_padding() {
@@ -328,6 +334,20 @@ mod tests {
         assert_eq!(size_of::<Route>(), 20);
         assert_eq!(size_of::<Block>(), 16);
         assert_eq!(size_of::<Counters>(), 24 + FLOW_BLOCKS * 16);
+    }
+
+    #[test]
+    fn a_chain_s_place_is_beside_the_bits_of_a_class() {
+        let bits = Class::HAS_PORTS | Class::HAS_LABELS | Class::INSIDE;
+        // CAST: there are 1024.
+        let last = CHAINS as u16 - 1;
+        let class = Class {
+            chain: last | bits,
+            ..Class::OF_FLOWS
+        };
+        assert_eq!(class.chain_place(), last);
+        assert_eq!(Class::OF_FLOWS.chain & bits, 0);
+        assert!(Class::OF_FLOWS.chain > last);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use mflow_hike::instance::links::programs_at_tcx;
 use mflow_hike::{chain_programs, Destination, Direction, Flow, Generation, Hook, Monitor};
 
 use crate::configuration::file::inline;
-use crate::configuration::objects::{Key, Kind, Objects, ATTACHED, OPEN};
+use crate::configuration::objects::{Key, Kind, Objects, ATTACHED, OPEN, TRUSTED};
 use crate::configuration::{Classed, Configuration, Counted, KernelRoute, Way};
 use crate::devices::{Device, Devices};
 use crate::fill::{chain_names, local_sids, path_names, resolve, way, Names, KERNEL_PLACE};
@@ -28,6 +28,7 @@ pub(crate) fn objects(
 ) -> Result<Objects> {
     let mut actual = Actual::configured(generation, configuration, devices);
     actual.devices()?;
+    actual.inside()?;
     actual.ports()?;
     actual.kernel_routes()?;
     let kernel_is_good = actual.chains(note)?;
@@ -49,6 +50,7 @@ pub(crate) fn of_devices(
 ) -> Result<Objects> {
     let mut actual = Actual::configured(generation, configuration, devices);
     actual.devices()?;
+    actual.inside()?;
     actual.ports()?;
     actual.routes()?;
     actual.kernel_routes()?;
@@ -105,16 +107,29 @@ impl<'a> Actual<'a> {
         Ok(())
     }
 
+    fn inside(&mut self) -> Result<()> {
+        for name in &self.configuration.inside {
+            self.set(Kind::Inside, name, None);
+        }
+        for index in self.generation.inside()? {
+            self.set(Kind::Inside, &self.name_of(index), Some(TRUSTED.to_owned()));
+        }
+        Ok(())
+    }
+
     fn ports(&mut self) -> Result<()> {
         for name in &self.configuration.ports {
             self.set(Kind::Port, name, None);
         }
         for index in self.generation.ports()? {
-            let name = self.devices.name(index).map(str::to_owned);
-            let name = name.unwrap_or_else(|| format!("(index {index})"));
-            self.set(Kind::Port, &name, Some(OPEN.to_owned()));
+            self.set(Kind::Port, &self.name_of(index), Some(OPEN.to_owned()));
         }
         Ok(())
+    }
+
+    fn name_of(&self, index: u32) -> String {
+        let name = self.devices.name(index).map(str::to_owned);
+        name.unwrap_or_else(|| format!("(index {index})"))
     }
 
     /// Returns whether the chain that hands over to the kernel is there.
@@ -179,7 +194,8 @@ impl<'a> Actual<'a> {
         }
         for (destination, places) in &classes {
             let way = way(*places, &names);
-            if way.as_ref() == self.configuration.classes.get(destination)
+            let configured = self.configuration.classes.get(destination);
+            if way == configured.map(|one| self.configuration.resolved(one))
                 && (way != Some(Way::Kernel) || kernel_is_good)
             {
                 continue;
@@ -200,7 +216,7 @@ impl<'a> Actual<'a> {
                 continue;
             };
             let way = way(places, &names).filter(|way| *way != Way::Kernel || kernel_is_good);
-            if way.as_ref() == Some(&classed.class) {
+            if way.as_ref() == Some(&self.configuration.resolved(&classed.class)) {
                 continue;
             }
             let text = way.map_or(ALTERED.to_owned(), |class| {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use mflow_hike::{Chain, Class, Destination, Hike, Places};
 
-use crate::configuration::{Configuration, Fast, Mac, Route, Way};
+use crate::configuration::{Configuration, Fast, Mac, Origin, Route, Way};
 use crate::devices::Devices;
 
 /// The chain of packets that take the kernel's path, so that they are counted.
@@ -56,6 +56,11 @@ pub(crate) fn fill(
         numbers.insert(sid, hike.count_number(id)?);
         behaviours.insert(destination, id);
     }
+    for name in &wanted.inside {
+        let device = devices.get(name)?;
+        hike.add_inside(device.index)
+            .with_context(|| format!("inside {name}"))?;
+    }
     for name in &wanted.ports {
         let device = devices.get(name)?;
         let added = match wanted.devices.contains(name) {
@@ -85,19 +90,29 @@ pub(crate) fn fill(
     };
     for (&destination, way) in &wanted.classes {
         let class = class_of(way)?;
-        match behaviours.get(&destination) {
-            Some(&behaviour) => hike.set_local_sid(destination, class, behaviour),
-            None => hike.set_class(destination, class),
+        let behaviour = behaviours.get(&destination).copied();
+        match (is_from_inside(&wanted.resolved(way)), behaviour) {
+            (true, behaviour) => hike.set_class_inside(destination, class, behaviour),
+            (false, Some(behaviour)) => hike.set_local_sid(destination, class, behaviour),
+            (false, None) => hike.set_class(destination, class),
         }
         .with_context(|| format!("class {destination}"))?;
     }
     for (name, classed) in &wanted.flows {
         // Of a flow, only its destination could have a behaviour.
-        let class = class_of(&classed.class)?;
-        hike.set_flow_class(&classed.flow()?, class)
-            .with_context(|| format!("flow {name}"))?;
+        let (class, flow) = (class_of(&classed.class)?, classed.flow()?);
+        match is_from_inside(&wanted.resolved(&classed.class)) {
+            true => hike.set_flow_class_inside(&flow, class),
+            false => hike.set_flow_class(&flow, class),
+        }
+        .with_context(|| format!("flow {name}"))?;
     }
     Ok(numbers)
+}
+
+/// Returns whether a way, as tables have it, is for packets from inside alone.
+fn is_from_inside(way: &Way) -> bool {
+    matches!(way, Way::Fast(fast) if fast.from == Some(Origin::Inside))
 }
 
 /// Returns a route with what its port says of itself.
@@ -149,13 +164,14 @@ pub(crate) struct Names<'a> {
     pub(crate) behaviours: BTreeMap<u32, &'a str>,
 }
 
-/// Returns what a class with these places does, if they lead somewhere.
+/// Returns what a class with these places does, if they lead somewhere: as [`Configuration::resolved`] has it.
 pub(crate) fn way(places: Places, names: &Names<'_>) -> Option<Way> {
     let of_kernel = Places {
         chain: KERNEL_PLACE,
         path: None,
         behaviour: None,
         lanes: None,
+        inside: false,
     };
     if places == of_kernel {
         return Some(Way::Kernel);
@@ -172,5 +188,6 @@ pub(crate) fn way(places: Places, names: &Names<'_>) -> Option<Way> {
         path: if_there(&names.paths, places.path)?,
         behaviour: if_there(&names.behaviours, places.behaviour)?,
         lanes: places.lanes,
+        from: places.inside.then_some(Origin::Inside),
     }))
 }

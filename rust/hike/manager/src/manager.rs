@@ -60,7 +60,7 @@ struct Current {
 pub struct Applied {
     /// The differences from before.
     pub changes: Vec<Difference>,
-    /// The steps that could not be done afterwards, and are tried again with the next transaction.
+    /// The steps that could not be done afterwards, and are tried again with the next transaction; and what may not be meant.
     pub warnings: Vec<String>,
 }
 
@@ -143,15 +143,17 @@ impl Manager {
         // What cannot be read back is certainly not as it should be.
         let actual = self.actual(devices).unwrap_or_default();
         let changes = differences(&actual, &wanted.objects());
+        let cautions = wanted.warnings();
         let is_there = match &self.current {
             Some(current) => current.known.is_some(),
             None => wanted == Configuration::default(),
         };
-        let warnings = if is_there && changes.is_empty() {
+        let mut warnings = if is_there && changes.is_empty() {
             Vec::new()
         } else {
             self.replace(wanted, devices)?
         };
+        warnings.extend(cautions);
         Ok(Applied { changes, warnings })
     }
 
@@ -198,7 +200,12 @@ impl Manager {
         let is_of_devices = |kind| {
             matches!(
                 kind,
-                Kind::Device | Kind::Port | Kind::Route | Kind::KernelRoute | Kind::Behaviour
+                Kind::Device
+                    | Kind::Inside
+                    | Kind::Port
+                    | Kind::Route
+                    | Kind::KernelRoute
+                    | Kind::Behaviour
             )
         };
         let is_of_routes = |kind| matches!(kind, Kind::KernelRoute | Kind::Behaviour);
@@ -224,7 +231,7 @@ impl Manager {
         // Tables name devices by numbers, which are others when a device comes again.
         let in_tables = missing
             .iter()
-            .any(|one| matches!(one.key.kind, Kind::Port | Kind::Route));
+            .any(|one| matches!(one.key.kind, Kind::Inside | Kind::Port | Kind::Route));
         let all_there = configuration
             .device_names()
             .all(|name| devices.get(name).is_ok());
@@ -536,7 +543,7 @@ fn add_monitors(
 /// Returns the name of the device that an object is about.
 fn device_of<'a>(configuration: &'a Configuration, key: &'a Key) -> Option<&'a str> {
     match key.kind {
-        Kind::Device | Kind::Port => Some(&key.name),
+        Kind::Device | Kind::Inside | Kind::Port => Some(&key.name),
         Kind::Route => {
             let destination = key.name.parse().ok()?;
             Some(&configuration.routes.get(&destination)?.port)

@@ -87,6 +87,7 @@ impl Service {
             Ok(v1::ApplyResponse {
                 revision: manager.revision(),
                 changes: applied.changes.into_iter().map(Into::into).collect(),
+                warnings: applied.warnings,
             })
         });
         done.await.map(Response::new)

@@ -14,7 +14,7 @@ use mflow_hike::{
 use mflow_hike_manager::configuration::file::parse;
 use mflow_hike_manager::configuration::objects::differences;
 use mflow_hike_manager::configuration::{
-    Classed, Configuration, Counted, Fast, KernelRoute, Mac, Route, Way,
+    Classed, Configuration, Counted, Fast, KernelRoute, Mac, Origin, Route, Way,
 };
 use mflow_hike_manager::v1;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -30,6 +30,8 @@ const CHAINS: [&str; 5] = [
 ];
 /// Those of them that hand on what mflow is asked for.
 const LANES: &str = "lanes";
+/// What classes ask for beside a chain.
+type Asked = (Option<Lanes>, Option<Origin>);
 
 fn unicast() -> impl Strategy<Value = Ipv6Addr> {
     any::<u64>().prop_map(|bits| Ipv6Addr::from(0x2001_0db8 << 96 | u128::from(bits)))
@@ -256,7 +258,14 @@ fn configuration() -> impl Strategy<Value = Configuration> {
             })
             .collect();
         let ways = vec(option::of(any::<prop::sample::Index>()), 3);
-        let asked = || option::of(prop::sample::select(vec![Lanes::Split, Lanes::Never]));
+        let lanes = || option::of(prop::sample::select(vec![Lanes::Split, Lanes::Never]));
+        let origins = vec![Origin::Inside, Origin::Anywhere];
+        let asked = || (lanes(), option::of(prop::sample::select(origins.clone())));
+        // At XDP, half of the configurations have a device inside.
+        let inside: BTreeSet<String> = match at_tcx || calls {
+            true => BTreeSet::new(),
+            false => devices.iter().take(1).cloned().collect(),
+        };
         let classes = btree_map(destination(), (ways, asked()), 0..8);
         let ways = vec(option::of(any::<prop::sample::Index>()), 2);
         let flows = vec((flow(), name(), ways, asked()), 0..5);
@@ -270,7 +279,8 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                 paths.keys().cloned().collect(),
                 behaviours.keys().cloned().collect(),
             ];
-            let way = |picked: Vec<Option<prop::sample::Index>>, lanes: Option<Lanes>| {
+            let way = |picked: Vec<Option<prop::sample::Index>>, asked: Asked| {
+                let (lanes, from) = asked;
                 let of = |place: usize| {
                     let names: &Vec<String> = &names[place];
                     let picked = picked.get(place).copied().flatten();
@@ -282,6 +292,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                         chain,
                         path: of(1),
                         behaviour: of(2),
+                        from: from.filter(|one| *one != Origin::Inside || !inside.is_empty()),
                     })
                 })
             };
@@ -292,6 +303,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                     Engine::Compiled
                 },
                 devices: devices.clone(),
+                inside: inside.clone(),
                 ports: ports.clone(),
                 rules: rules.clone(),
                 chains: chains.clone(),
@@ -299,12 +311,12 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                 behaviours: behaviours.clone(),
                 classes: classes
                     .into_iter()
-                    .map(|(to, (one, lanes))| (to, way(one, lanes)))
+                    .map(|(to, (one, asked))| (to, way(one, asked)))
                     .collect(),
                 flows: flows
                     .into_iter()
-                    .map(|(flow, name, one, lanes)| {
-                        let class = way(one, lanes);
+                    .map(|(flow, name, one, asked)| {
+                        let class = way(one, asked);
                         (name, Classed { class, ..flow })
                     })
                     .collect(),

@@ -32,7 +32,12 @@ pub struct Places {
     pub behaviour: Option<u32>,
     /// The request to mflow for the flows.
     pub lanes: Option<Lanes>,
+    /// True if it is for packets from inside alone.
+    pub inside: bool,
 }
+
+/// The map of the groups of devices.
+const GROUPS: &str = "groups";
 
 impl Generation {
     /// Returns the classes.
@@ -126,6 +131,23 @@ impl Generation {
         Ok(routes)
     }
 
+    /// Returns the indices of the devices that are inside.
+    pub fn inside(&self) -> Result<BTreeSet<u32>> {
+        let mut inside = BTreeSet::new();
+        if !self.folder().join(GROUPS).exists() {
+            // The programs there are of a version that knows no groups.
+            return Ok(inside);
+        }
+        let table: HashMap<MapData, u32, u32> = open(self.folder(), GROUPS)?.try_into()?;
+        for entry in table.iter() {
+            let (device, groups) = entry?;
+            if groups & layout::GROUP_INSIDE != 0 {
+                inside.insert(device);
+            }
+        }
+        Ok(inside)
+    }
+
     /// Returns the indices of the devices that packets may leave through.
     pub fn ports(&self) -> Result<BTreeSet<u32>> {
         let table: DevMapHash<MapData> = open(self.folder(), "ports")?.try_into()?;
@@ -160,5 +182,6 @@ fn places(class: layout::Class) -> Places {
         path: (class.path != u32::MAX).then_some(class.path),
         behaviour: (behaviour != 0).then_some(behaviour.into()),
         lanes,
+        inside: class.chain & layout::Class::INSIDE != 0,
     }
 }

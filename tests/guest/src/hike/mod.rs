@@ -96,6 +96,7 @@ fn all() -> Vec<Case> {
         manager::nics::cases(),
         manager::socket::cases(),
         manager::sids::cases(),
+        manager::inside::cases(),
     ]
     .into_iter()
     .flatten()

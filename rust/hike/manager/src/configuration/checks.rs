@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use anyhow::{anyhow, bail, ensure, Context as _};
-use mflow_hike::limits::{BEHAVIOURS, CHAINS, CLASSES, FLOWS, PATHS, PORTS, ROUTES, RULES};
-use mflow_hike::{Behaviour, Chain, Destination, DeviceName, Flow};
+use mflow_hike::limits::{
+    BEHAVIOURS, CHAINS, CLASSES, FLOWS, GROUPED, PATHS, PORTS, ROUTES, RULES,
+};
+use mflow_hike::{Behaviour, Chain, Destination, DeviceName, Flow, Hook};
 
 use super::objects::Kind;
-use super::{kernel, Configuration, Counted, Fast, Problem, Way};
+use super::{kernel, Configuration, Counted, Fast, Origin, Problem, Way};
 
 type Result<T> = std::result::Result<T, Problem>;
 
@@ -70,6 +72,7 @@ impl Configuration {
             (Kind::Class, "local SIDs as ", sids, BEHAVIOURS - 1),
             (Kind::Flow, "", self.flows.len(), CLASSES),
             (Kind::Route, "", self.routes.len(), ROUTES),
+            (Kind::Inside, "devices as ", self.inside.len(), GROUPED),
             (Kind::Port, "", self.ports.len(), PORTS),
             (Kind::KernelRoute, "", kernel_routes, KERNEL_ROUTES),
         ] {
@@ -87,6 +90,9 @@ impl Configuration {
             for name in names {
                 of(kind, name, device_name(name))?;
             }
+        }
+        for name in &self.inside {
+            of(Kind::Inside, name, self.check_inside(name))?;
         }
         for (name, route) in &self.kernel_routes {
             let device = device_name(&route.device).map_err(|error| anyhow!("device: {error}"));
@@ -180,7 +186,9 @@ impl Configuration {
         let Way::Fast(fast) = way else {
             return Ok(());
         };
-        let Fast { chain, lanes, .. } = fast;
+        let Fast {
+            chain, lanes, from, ..
+        } = fast;
         let programs = find("chain", chain, &self.chains)?;
         let path = fast.path.as_ref();
         let path = path.map(|name| find("path", name, &self.paths));
@@ -201,6 +209,10 @@ impl Configuration {
             );
         }
         ensure!(
+            *from != Some(Origin::Inside) || !self.inside.is_empty(),
+            "it is for packets from inside, and no device is; add: inside = [NAME]"
+        );
+        ensure!(
             lanes.is_none() || has(programs, LANES),
             "the chain {chain} has no {LANES}, which hands that on; add it to the chain, or leave {LANES} out"
         );
@@ -219,6 +231,21 @@ impl Configuration {
             let checked = check(*destination, &route.port);
             of(Kind::Route, &destination.to_string(), checked)?;
         }
+        Ok(())
+    }
+
+    fn check_inside(&self, name: &str) -> anyhow::Result<()> {
+        ensure!(
+            self.hook == Hook::Xdp,
+            "packets come from inside or outside at {}, and this instance is at {}, where packets leave; leave it out",
+            Hook::Xdp,
+            self.hook
+        );
+        ensure!(
+            self.devices.contains(name),
+            "{name} is not one of the devices: {}",
+            listed(&mut self.devices.iter())
+        );
         Ok(())
     }
 
@@ -451,6 +478,27 @@ mod tests {
         assert_eq!(
             error("[monitors]\nm = { direction = \"in\", path = \"p\" }"),
             "f:2: monitor m: there is no path `p`; there are none"
+        );
+    }
+
+    #[test]
+    fn what_is_inside_is_one_of_the_devices() {
+        assert_eq!(
+            error("devices = [\"e\"]\ninside = [\"f\"]"),
+            "f:2: inside f: f is not one of the devices: e"
+        );
+        assert_eq!(
+            error("hook = \"tcx\"\ndevices = [\"e\"]\ninside = [\"e\"]"),
+            "f:3: inside e: packets come from inside or outside at XDP, and this instance is at tcx, where packets leave; leave it out"
+        );
+        let class = "[chains]\na = \"drop\"\n[classes]\ndefault = { chain = \"a\", from =";
+        assert_eq!(
+            error(&format!("{class} \"inside\" }}")),
+            "f:4: class default: it is for packets from inside, and no device is; add: inside = [NAME]"
+        );
+        assert_eq!(
+            error(&format!("{class} \"outside\" }}")),
+            "f:4: class default: unknown variant `outside`, expected `inside` or `anywhere`"
         );
     }
 

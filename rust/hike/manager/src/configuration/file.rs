@@ -266,7 +266,7 @@ berlin = { direction = "in", path = "berlin" }
         );
         assert_eq!(
             error("[classes]\ndefault = \"kernels\""),
-            "hike.toml:2: class default: invalid value: string \"kernels\", expected \"kernel\" or { chain = NAME, path = NAME, behaviour = NAME, lanes = WORD }"
+            "hike.toml:2: class default: invalid value: string \"kernels\", expected \"kernel\" or { chain = NAME, path = NAME, behaviour = NAME, lanes = WORD, from = WORD }"
         );
         let line = "hike.toml:13: path berlin: ";
         assert_eq!(

@@ -29,7 +29,7 @@ pub use self::kernel::KernelRoute;
 pub use self::monitor::Counted;
 use self::objects::{Key, Kind};
 pub use self::route::{Mac, Route};
-pub use self::way::{Fast, Way};
+pub use self::way::{Fast, Origin, Way};
 
 /// A configuration, by default one with nothing in it: all packets take the kernel's path. Once it is [checked](Self::checked), every
 /// name leads to something, and every chain has what it needs.
@@ -43,6 +43,9 @@ pub struct Configuration {
     /// The devices whose packets are looked at, when they are received or when they leave.
     #[serde(deserialize_with = "maps::names")]
     pub devices: BTreeSet<String>,
+    /// Those of them that are inside of the SR domain (RFC 8754, 5.1).
+    #[serde(deserialize_with = "maps::names")]
+    pub inside: BTreeSet<String>,
     /// The devices through which packets may leave.
     #[serde(deserialize_with = "maps::names")]
     pub ports: BTreeSet<String>,
@@ -94,6 +97,38 @@ impl Configuration {
         let mut seen = BTreeSet::new();
         let all = routes.chain(hops);
         all.filter(|(_, route)| seen.insert(route.key())).collect()
+    }
+
+    /// Returns a way as tables have it: one that is for packets from inside alone says so, and others say nothing.
+    pub(crate) fn resolved(&self, way: &Way) -> Way {
+        let Way::Fast(fast) = way else {
+            return Way::Kernel;
+        };
+        let is_usual = || fast.behaviour.is_some() && !self.inside.is_empty();
+        let inside = match fast.from {
+            Some(origin) => origin == Origin::Inside,
+            None => is_usual(),
+        };
+        Way::Fast(Fast {
+            from: inside.then_some(Origin::Inside),
+            ..fast.clone()
+        })
+    }
+
+    /// Returns what can be, and yet may not be meant.
+    pub fn warnings(&self) -> Vec<String> {
+        let is_sid = |way: &Way| {
+            matches!(way, Way::Fast(fast) if fast.behaviour.is_some() && fast.from.is_none())
+        };
+        let open = self.classes.iter().find(|(_, way)| is_sid(way));
+        let open = open.filter(|_| self.inside.is_empty() && self.devices.len() > 1);
+        let open = open.map(|(destination, _)| {
+            format!(
+                "class {destination}: any of the devices can reach this local SID; name those inside of the SR domain with inside = [NAME], or \
+                 say from = \"anywhere\" (RFC 8754, 5.1)"
+            )
+        });
+        open.into_iter().collect()
     }
 
     /// Returns what a monitor counts.
@@ -152,6 +187,51 @@ fn error(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn parsed(text: &str) -> Configuration {
+        file::parse(std::path::Path::new("f"), text).expect(text)
+    }
+
+    #[test]
+    fn local_sids_are_for_packets_from_inside_if_any_device_is() {
+        let text = |inside: &str| {
+            format!(
+                r#"
+devices = ["eth0", "eth1"]
+{inside}
+[chains]
+local = "dec"
+pass = "fw-kernel"
+[behaviours]
+exit = {{ action = "End.DT46" }}
+[classes]
+"fc00::1" = {{ chain = "local", behaviour = "exit" }}
+"fc00::2" = {{ chain = "local", behaviour = "exit", from = "anywhere" }}
+"fc00::3" = {{ chain = "pass" }}
+"fc00::4" = "kernel"
+"#
+            )
+        };
+        let limited = |configuration: &Configuration| {
+            let ways = configuration.classes.values();
+            let ways = ways.map(|way| configuration.resolved(way));
+            let limited = |way| matches!(way, Way::Fast(fast) if fast.from == Some(Origin::Inside));
+            Vec::from_iter(ways.map(limited))
+        };
+        let open = parsed(&text(""));
+        assert_eq!(limited(&open), [false; 4]);
+        let warnings = open.warnings();
+        assert!(
+            warnings.len() == 1 && warnings[0].starts_with("class fc00::1: any of the devices"),
+            "{warnings:?}"
+        );
+        let closed = parsed(&text("inside = [\"eth1\"]"));
+        assert_eq!(limited(&closed), [true, false, false, false]);
+        assert_eq!(closed.warnings(), [] as [String; 0]);
+        let inside = text("inside = [\"eth1\"]");
+        let inside = parsed(&inside.replace("\"pass\" }", "\"pass\", from = \"inside\" }"));
+        assert_eq!(limited(&inside), [true, false, true, false]);
+    }
+
     #[test]
     fn link_local_next_hops_want_a_route_each() {
         let text = r#"
@@ -164,7 +244,7 @@ d = { action = "End.X", next-hop = "2001:db8::1" }
 [kernel-routes]
 e = { destination = "fc00::/64", device = "eth3", action = "End" }
 "#;
-        let configuration = file::parse(std::path::Path::new("f"), text).expect("good");
+        let configuration = parsed(text);
         let routes = configuration.wanted_routes();
         let wanted: Vec<String> = routes.iter().map(|(key, _)| key.to_string()).collect();
         assert_eq!(wanted, ["kernel-route e", "behaviour a", "behaviour c"]);

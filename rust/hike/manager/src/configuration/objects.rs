@@ -40,6 +40,7 @@ kinds! {
     Hook: "hook", "hook", "The hook at which packets take chains";
     Engine: "engine", "engine", "The engine that runs chains";
     Device: "device", "devices", "Devices whose packets are looked at";
+    Inside: "inside", "inside", "Devices inside of the SR domain";
     Port: "port", "ports", "Devices through which packets may leave";
     Rule: "rule", "rules", "Rules of the access list";
     Chain: "chain", "chains", "Chains";
@@ -146,6 +147,7 @@ impl Configuration {
                         let number: usize = number;
                         match (kind, object) {
                             (Kind::Device, Value::String(name)) => add(name, ATTACHED.to_owned()),
+                            (Kind::Inside, Value::String(name)) => add(name, TRUSTED.to_owned()),
                             (Kind::Port, Value::String(name)) => add(name, OPEN.to_owned()),
                             _ => add(&number.to_string(), object.to_string()),
                         }
@@ -158,8 +160,9 @@ impl Configuration {
     }
 }
 
-/// The text of devices and ports, of which a file has no more than names.
+/// The text of devices, of those inside and of ports, of which a file has no more than names.
 pub(crate) const ATTACHED: &str = "attached";
+pub(crate) const TRUSTED: &str = "trusted";
 pub(crate) const OPEN: &str = "open";
 
 /// The difference in one object.

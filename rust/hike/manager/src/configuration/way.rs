@@ -9,6 +9,16 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::Serialize;
 
+/// The devices by which packets of a class come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Those that the configuration names as inside of the SR domain; packets that come by others are dropped.
+    Inside,
+    /// All.
+    Anywhere,
+}
+
 /// The way of the packets of a class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -35,6 +45,9 @@ pub struct Fast {
     /// The request to mflow for the flows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lanes: Option<Lanes>,
+    /// The devices by which its packets come; `None`: those inside if it is for local SIDs and any device is inside, else all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Origin>,
 }
 
 impl<'de> Deserialize<'de> for Way {
@@ -48,7 +61,7 @@ impl<'de> Deserialize<'de> for Way {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "\"kernel\" or { chain = NAME, path = NAME, behaviour = NAME, lanes = WORD }",
+                    "\"kernel\" or { chain = NAME, path = NAME, behaviour = NAME, lanes = WORD, from = WORD }",
                 )
             }
 

@@ -9,7 +9,7 @@ use mflow_hike::config::fields as library;
 use mflow_hike::{Action, Destination, Lanes, Rule};
 
 use super::{given, read, Numbered as _};
-use crate::configuration::{fields, Classed, Fast, Way};
+use crate::configuration::{fields, Classed, Fast, Origin, Way};
 use crate::v1;
 
 /// Returns the chain that a way leads to, and what its programs need.
@@ -18,11 +18,13 @@ fn fast(way: &Way) -> Option<v1::FastPath> {
         return None;
     };
     let lanes = fast.lanes.map_or(v1::Lanes::Unspecified, Lanes::into);
+    let from = fast.from.map_or(v1::Origin::Unspecified, Origin::into);
     Some(v1::FastPath {
         chain: fast.chain.clone(),
         path: fast.path.clone(),
         behaviour: fast.behaviour.clone(),
         lanes: lanes.into(),
+        from: from.into(),
     })
 }
 
@@ -38,6 +40,7 @@ impl TryFrom<Option<v1::FastPath>> for Way {
             path: message.path,
             behaviour: message.behaviour,
             lanes: Lanes::or_none(message.lanes)?,
+            from: Origin::or_none(message.from)?,
         }))
     }
 }

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::configuration::file::word;
 use crate::configuration::kernel::KernelAction;
 use crate::configuration::objects::Kind;
+use crate::configuration::Origin;
 use crate::v1;
 
 /// The word for what this version does not know.
@@ -92,9 +93,10 @@ numbered! {
     Exceptions: PathExceptions, "way with exceptions", Dropped Left;
     Flavour: Flavour, "flavour", Psp Usp Usd;
     Lanes: Lanes, "request to mflow", Split Never;
+    Origin: Origin, "origin", Inside Anywhere;
     Action: RuleAction, "action", Allow Deny;
     Direction: Direction, "direction", In Out;
     Fate: Fate, "fate", Passed Redirected Dropped;
     KernelAction: KernelAction, "action", End EndX EndT EndDx6 EndDx4 EndDt6 EndDt4 EndDt46;
-    Kind: Kind, "kind", Engine Device Port Chain Path Class Route Monitor Behaviour Rule Flow Hook KernelRoute;
+    Kind: Kind, "kind", Engine Device Port Chain Path Class Route Monitor Behaviour Rule Flow Hook KernelRoute Inside;
 }

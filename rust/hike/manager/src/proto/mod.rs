@@ -28,6 +28,7 @@ impl From<&Configuration> for v1::Configuration {
             hook: v1::Hook::from(configuration.hook).into(),
             engine: v1::Engine::from(configuration.engine).into(),
             devices: configuration.devices.iter().cloned().collect(),
+            inside: configuration.inside.iter().cloned().collect(),
             ports: configuration.ports.iter().cloned().collect(),
             rules: configuration.rules.iter().map(v1::Rule::from).collect(),
             chains: each(&configuration.chains, objects::chain),
@@ -88,6 +89,7 @@ fn objects_of(message: v1::Configuration) -> Vec<(Kind, Object)> {
         Hook: [message.hook];
         Engine: [message.engine];
         Device: message.devices;
+        Inside: message.inside;
         Port: message.ports;
         Rule: rules.map(|(number, rule)| v1::NumberedRule { number, rule });
         Chain: message.chains;

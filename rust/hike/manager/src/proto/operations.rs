@@ -47,6 +47,7 @@ impl Configuration {
                 Ok(())
             }
             Object::Device(name) => put_name(&mut self.devices, Kind::Device, name, known),
+            Object::Inside(name) => put_name(&mut self.inside, Kind::Inside, name, known),
             Object::Port(name) => put_name(&mut self.ports, Kind::Port, name, known),
             Object::Rule(one) => self.put_rule(one, known),
             Object::Chain(one) => put(&mut self.chains, one, known),
@@ -65,6 +66,7 @@ impl Configuration {
         let name = &key.name;
         let had = match kind {
             Some(Kind::Device) => self.devices.remove(name),
+            Some(Kind::Inside) => self.inside.remove(name),
             Some(Kind::Port) => self.ports.remove(name),
             Some(Kind::Chain) => self.chains.remove(name).is_some(),
             Some(Kind::Path) => self.paths.remove(name).is_some(),

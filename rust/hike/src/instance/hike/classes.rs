@@ -14,18 +14,23 @@ use crate::layout::{self, Address};
 use crate::limits::CLASSES;
 use crate::maps::or_full;
 
-/// A class, and the behaviour of the local SIDs that it is for.
+/// A class, the behaviour of the local SIDs that it is for, and whether it is for packets from inside alone.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) class: Class,
     pub(super) behaviour: Option<BehaviourId>,
+    pub(super) inside: bool,
 }
 
 impl Hike {
     /// Says what is done with packets of a destination.
     pub fn set_class(&mut self, destination: Destination, class: Class) -> Result<()> {
-        let behaviour = None;
-        self.set_entry(destination, Entry { class, behaviour })
+        let entry = Entry {
+            class,
+            behaviour: None,
+            inside: false,
+        };
+        self.set_entry(destination, entry)
     }
 
     /// Says what is done with packets of local SIDs: the chain has the program of this behaviour.
@@ -35,8 +40,28 @@ impl Hike {
         class: Class,
         behaviour: BehaviourId,
     ) -> Result<()> {
-        let behaviour = Some(behaviour);
-        self.set_entry(sids, Entry { class, behaviour })
+        let entry = Entry {
+            class,
+            behaviour: Some(behaviour),
+            inside: false,
+        };
+        self.set_entry(sids, entry)
+    }
+
+    /// Says what is done with packets of a destination, or of local SIDs, that come by a device inside (`add_inside`). Those that come
+    /// by any other device are dropped, as RFC 8754, 5.1, has it for SIDs.
+    pub fn set_class_inside(
+        &mut self,
+        destination: Destination,
+        class: Class,
+        behaviour: Option<BehaviourId>,
+    ) -> Result<()> {
+        let entry = Entry {
+            class,
+            behaviour,
+            inside: true,
+        };
+        self.set_entry(destination, entry)
     }
 
     /// Fails with what a program of the chain needs, if the class does not have it.
@@ -79,7 +104,12 @@ impl Hike {
 
     /// Returns a class as the dispatcher reads it; fails if it cannot be.
     pub(super) fn value_of(&self, of: &dyn fmt::Display, entry: &Entry) -> Result<layout::Class> {
-        let Entry { class, behaviour } = entry;
+        let Entry {
+            class,
+            behaviour,
+            inside,
+        } = entry;
+        let inside = if *inside { layout::Class::INSIDE } else { 0 };
         let chain = self.chains.get(class.chain.0).context("no such chain")?;
         self.check_needs(chain, entry)
             .map_err(|needs| anyhow!("{needs}, and the class of {of} has none"))?;
@@ -91,7 +121,7 @@ impl Hike {
         }
         Ok(layout::Class {
             // CAST: there are 1024.
-            chain: class.chain.0 as u16,
+            chain: class.chain.0 as u16 | inside,
             behaviour: behaviour.map_or(0, |id| id.0)
                 | class.lanes.map_or(0, Lanes::number) << layout::Class::LANES_SHIFT,
             path: class.path.map_or(u32::MAX, |path| path.0),

@@ -68,8 +68,21 @@ impl FlowClasses {
 impl Hike {
     /// Says what is done with packets of one flow, whatever the class of their destination is.
     pub fn set_flow_class(&mut self, flow: &ExactFlow, class: Class) -> Result<()> {
-        let behaviour = None;
-        let entry = Entry { class, behaviour };
+        self.set_flow_entry(flow, class, false)
+    }
+
+    /// Says what is done with packets of one flow that come by a device inside (`add_inside`). Those that come by any other device are
+    /// dropped.
+    pub fn set_flow_class_inside(&mut self, flow: &ExactFlow, class: Class) -> Result<()> {
+        self.set_flow_entry(flow, class, true)
+    }
+
+    fn set_flow_entry(&mut self, flow: &ExactFlow, class: Class, inside: bool) -> Result<()> {
+        let entry = Entry {
+            class,
+            behaviour: None,
+            inside,
+        };
         let (key, value) = (flow.layout()?, self.value_of(flow, &entry)?);
         let written = self.tables.exact_flows.insert(key, value, 0);
         or_full(written, "flows with a class", CLASSES)?;

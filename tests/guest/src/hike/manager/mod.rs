@@ -4,6 +4,7 @@
 
 pub(crate) mod daemon;
 pub(crate) mod devices;
+pub(crate) mod inside;
 pub(crate) mod kernel;
 pub(crate) mod nics;
 pub(crate) mod ports;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
 use mflow_hike::config::manifest;
 use mflow_hike::config::manifest::Program;
 use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
@@ -93,6 +93,8 @@ struct Classified {
 struct Configuration {
     classes: Vec<Classified>,
     exact: Vec<(ExactFlow, Chain, Path, Option<Lanes>)>,
+    /// Those of the destinations whose packets have to come from inside.
+    inside: BTreeSet<Destination>,
     rules: Vec<Rule>,
     flows: Vec<(Flow, Direction, Monitor)>,
     destinations: Vec<IpAddr>,
@@ -141,6 +143,7 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
     let mut configuration = Configuration {
         classes: Vec::new(),
         exact: Vec::new(),
+        inside: BTreeSet::new(),
         rules: local_sids::draw_rules(rng),
         flows: Vec::new(),
         destinations: ["2001:db8:ffff::1", "192.0.2.1", "10.1.7.200"]
@@ -190,6 +193,13 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
             None,
         )?;
     }
+    let from_inside = "2001:db8:5::/64".parse()?;
+    let configured = &mut configuration;
+    add_class(model, configured, from_inside, "fw-kernel", None, None)?;
+    configuration.inside.insert(from_inside);
+    let class = model.classes.last_mut();
+    let class = class.and_then(|(_, class)| Rc::get_mut(class));
+    class.context("the class has another user")?.inside = true;
     let mut local_sids = local_sids::all([MAIN_TABLE, OTHER_TABLE]);
     if hook == Hook::Tcx {
         local_sids.clear();
@@ -319,6 +329,7 @@ fn add_exact_flows(hook: Hook, model: &mut Model, configuration: &mut Configurat
             path: Some(path.clone()),
             behaviour: None,
             lanes,
+            inside: false,
         };
         model.exact.insert(flow, Rc::new(class));
         configuration.exact.push((flow, chain, path, lanes));
@@ -347,6 +358,7 @@ fn add_class(
         path: path.clone(),
         behaviour,
         lanes,
+        inside: false,
     };
     model.classes.push((prefix, Rc::new(class)));
     // The network's own address has a host's bits of 0, and is as good as any.
@@ -441,6 +453,9 @@ fn set_up(hook: Hook, engine: Engine, configuration: &Configuration) -> Result<H
             Some(behaviour) => {
                 let behaviour = hike.add_behaviour(behaviour)?;
                 hike.set_local_sid(destination, class, behaviour)?;
+            }
+            None if configuration.inside.contains(&destination) => {
+                hike.set_class_inside(destination, class, None)?;
             }
             None => hike.set_class(destination, class)?,
         }

@@ -35,6 +35,8 @@ pub(crate) struct Class {
     pub(crate) path: Option<Path>,
     pub(crate) behaviour: Option<Behaviour>,
     pub(crate) lanes: Option<Lanes>,
+    /// True if it is for packets that come by a device inside, which none does here.
+    pub(crate) inside: bool,
 }
 
 /// The same configuration as the programs have.
@@ -109,6 +111,9 @@ impl Model {
             return "no-class";
         };
         let class = Rc::clone(class);
+        if class.inside {
+            return "from-outside";
+        }
         for &name in &class.chain {
             let done = match (name, &class.path, &class.behaviour) {
                 ("enc", Some(path), _) => packet

@@ -83,6 +83,10 @@ fn refusals() -> Result<()> {
     let (unknown, everywhere) = (1 << 30, "0.0.0.0/0".parse()?);
     refused(hike.add_port(unknown), "device 1073741824 cannot be a port")?;
     refused(hike.remove_port(unknown), "device 1073741824 is no port")?;
+    refused(
+        hike.remove_inside(unknown),
+        "device 1073741824 is not inside",
+    )?;
     refused(hike.remove_route(everywhere), "0.0.0.0/0 has no route")?;
     let route = Route {
         port: 1,

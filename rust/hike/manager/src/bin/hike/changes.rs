@@ -13,7 +13,7 @@ use mflow_hike_manager::options::{Chain, ChainWords, Cli};
 use mflow_hike_manager::v1;
 
 use crate::client::{connect, said, there};
-use crate::output::{difference_lines, print, print_json, print_line, table, to_json};
+use crate::output::{difference_lines, print, print_json, print_line, table, to_json, warn};
 
 pub(crate) async fn apply(cli: &Cli, file: &Path) -> Result<()> {
     let configuration = Some(read(file)?);
@@ -31,6 +31,9 @@ fn applied(cli: &Cli, answer: &v1::ApplyResponse) -> Result<()> {
     }
     for line in difference_lines(&answer.changes) {
         print_line(line)?;
+    }
+    for warning in &answer.warnings {
+        warn(warning);
     }
     let revision = answer.revision;
     match answer.changes.len() {

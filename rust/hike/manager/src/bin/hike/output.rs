@@ -3,7 +3,7 @@
 //! Output of the commands: tables for people, JSON for programs.
 
 use std::fmt::Display;
-use std::io::{stdout, ErrorKind, Write as _};
+use std::io::{stderr, stdout, ErrorKind, Write as _};
 
 use anyhow::{Context as _, Result};
 use comfy_table::{presets, CellAlignment, Table};
@@ -29,6 +29,11 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
 /// Prints a text with the end of its line.
 pub(crate) fn print_line(text: impl Display) -> Result<()> {
     print(format_args!("{text}\n"))
+}
+
+/// Warns on standard error; nothing depends on whether anybody reads that.
+pub(crate) fn warn(text: &str) {
+    let _unread = writeln!(stderr(), "hike: warning: {text}");
 }
 
 pub(crate) fn print_json(value: &Value) -> Result<()> {
