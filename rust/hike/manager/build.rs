@@ -10,7 +10,7 @@ const FILES: [&str; 2] = [
     "mflow/hike/v1/manager.proto",
 ];
 /// The messages that the command prints as JSON.
-const PRINTED: [&str; 9] = [
+const PRINTED: [&str; 11] = [
     "ApplyResponse",
     "DiffResponse",
     "WatchResponse",
@@ -20,12 +20,15 @@ const PRINTED: [&str; 9] = [
     "v1.Flow",
     "Counter",
     "LocalSid",
+    "StatusResponse",
+    "DeviceStatus",
 ];
 /// Their fields that are numbers in messages and words there, and what has those numbers.
-const WORDS: [(&str, &str); 3] = [
+const WORDS: [(&str, &str); 4] = [
     ("Difference.kind", "crate::configuration::objects::Kind"),
     ("Result.direction", "mflow_hike::Direction"),
     ("Counter.fate", "mflow_hike::counters::reason::Fate"),
+    ("DeviceStatus.mode", "mflow_hike::XdpMode"),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -33,7 +33,7 @@ pub use self::counters::sids::Traffic;
 pub use self::host::Host;
 pub use self::instance::generation::Generation;
 pub use self::instance::hike::{BehaviourId, ChainId, Class, Engine, Hike, PathId, Route};
-pub use self::instance::hook::Hook;
+pub use self::instance::hook::{Hook, XdpMode};
 pub use self::instance::loader::fingerprint;
 pub use self::instance::readback::{chain_programs, Places};
 

@@ -57,6 +57,32 @@ pub(crate) fn of_devices(
     Ok(actual.objects)
 }
 
+/// The program that devices of a generation have.
+pub(crate) struct Entry {
+    number: u32,
+    hook: Hook,
+}
+
+impl Entry {
+    pub(crate) fn of(generation: &Generation) -> Result<Self> {
+        Ok(Self {
+            number: generation.entry_id()?,
+            hook: generation.hook(),
+        })
+    }
+
+    /// Returns whether a device has it.
+    pub(crate) fn is_at(&self, name: &str, device: &Device) -> bool {
+        match self.hook {
+            Hook::Xdp => device.program == Some(self.number),
+            // One that has just gone has none.
+            Hook::Tcx => {
+                programs_at_tcx(name).is_ok_and(|programs| programs.contains(&self.number))
+            }
+        }
+    }
+}
+
 struct Actual<'a> {
     objects: Objects,
     generation: &'a Generation,
@@ -89,18 +115,12 @@ impl<'a> Actual<'a> {
     }
 
     fn devices(&mut self) -> Result<()> {
-        let entry = self.generation.entry_id()?;
-        let hook = self.generation.hook();
-        let has_entry = |name: &str, device: &Device| match hook {
-            Hook::Xdp => device.program == Some(entry),
-            // One that has just gone has none.
-            Hook::Tcx => programs_at_tcx(name).is_ok_and(|programs| programs.contains(&entry)),
-        };
+        let entry = Entry::of(self.generation)?;
         for name in &self.configuration.devices {
             self.set(Kind::Device, name, None);
         }
         for (name, device) in self.devices.iter() {
-            if has_entry(name, device) {
+            if entry.is_at(name, device) {
                 self.set(Kind::Device, name, Some(ATTACHED.to_owned()));
             }
         }

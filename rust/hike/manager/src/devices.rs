@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure, Context as _, Result};
 use futures_util::TryStreamExt as _;
-use mflow_hike::Hook;
+use mflow_hike::{Hook, XdpMode};
 use rtnetlink::packet_route::link::{
-    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp,
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, XdpAttached,
 };
 
 /// One device.
@@ -22,12 +22,16 @@ pub struct Device {
     pub mtu: u32,
     /// The kernel's number of the program at XDP, if it has one.
     pub program: Option<u32>,
+    /// The part of the kernel that runs this program.
+    pub mode: Option<XdpMode>,
     /// True if it is set up; the kernel takes no routes for one that is not.
     pub is_up: bool,
     /// Its kind.
     pub kind: DeviceKind,
     /// The index of the device that it is a part of.
     pub part_of: Option<u32>,
+    /// The index of the device below it.
+    pub above: Option<u32>,
     /// True if its packets have no Ethernet headers.
     pub lacks_ethernet: bool,
 }
@@ -42,6 +46,14 @@ pub enum DeviceKind {
     Bond,
     /// Several devices that have a routing table of their own.
     Vrf,
+    /// Several devices that are one Ethernet.
+    Bridge,
+    /// A VLAN of the device below.
+    Vlan,
+    /// One that gets its packets by others in another way.
+    Above,
+    /// The end of a wire to a program, such as a virtual machine.
+    Tap,
 }
 
 /// All devices, by name.
@@ -73,8 +85,16 @@ impl Devices {
     }
 
     /// Returns a device whose packets can take chains at a hook. Fails with what to name in place of one whose packets cannot.
-    pub fn with_chains(&self, hook: Hook, name: &str) -> Result<Device> {
+    ///
+    /// GRO joins packets on their way up from the device that has received them. A device above gets the joined ones, which are longer
+    /// than any path's MTU, and which monitors would count as one.
+    pub fn with_chains(&self, hook: Hook, mode: XdpMode, name: &str) -> Result<Device> {
+        const JOINED: &str = "which gets packets that GRO has joined";
         let device = self.get(name)?;
+        let below = || {
+            let below = device.above.and_then(|index| self.name(index));
+            below.unwrap_or("the device below").to_owned()
+        };
         let instead = || format!("name its devices in its place{}", self.parts_of(device.index));
         match (device.kind, hook) {
             (DeviceKind::Bond, Hook::Xdp) => bail!(
@@ -84,6 +104,22 @@ impl Devices {
             (DeviceKind::Vrf, _) => bail!(
                 "device {name}: it is a VRF, by which no packets come or leave; {}",
                 instead()
+            ),
+            (DeviceKind::Bridge, Hook::Xdp) => bail!(
+                "device {name}: it is a bridge, {JOINED}; {}",
+                instead()
+            ),
+            (DeviceKind::Vlan, Hook::Xdp) => bail!(
+                "device {name}: it is a VLAN, {JOINED}; name {} in its place, as chains look through VLAN tags",
+                below()
+            ),
+            (DeviceKind::Above, Hook::Xdp) => bail!(
+                "device {name}: it is above another device, {JOINED}; name {} in its place",
+                below()
+            ),
+            (DeviceKind::Tap, Hook::Xdp) if mode == XdpMode::Native => bail!(
+                "device {name}: it is a tap, whose packets may be several that are cut later (GSO); switch the offloads of its other end \
+                 off, and write mode = \"generic\""
             ),
             _ => {}
         }
@@ -151,10 +187,18 @@ fn device(link: &LinkMessage) -> Option<(String, Device)> {
             LinkAttribute::Address(bytes) => device.mac = bytes.as_slice().try_into().ok(),
             LinkAttribute::Mtu(bytes) => device.mtu = *bytes,
             LinkAttribute::Controller(index) => device.part_of = Some(*index),
+            LinkAttribute::Link(index) => device.above = Some(*index),
             LinkAttribute::LinkInfo(facts) => device.kind = kind(facts),
             LinkAttribute::Xdp(facts) => {
                 device.program = facts.iter().find_map(|fact| match fact {
                     LinkXdp::ProgId(number) => Some(*number),
+                    _ => None,
+                });
+                device.mode = facts.iter().find_map(|fact| match fact {
+                    LinkXdp::Attached(XdpAttached::Driver | XdpAttached::Hardware) => {
+                        Some(XdpMode::Native)
+                    }
+                    LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(XdpMode::Generic),
                     _ => None,
                 });
             }
@@ -172,6 +216,21 @@ fn kind(facts: &[LinkInfo]) -> DeviceKind {
     match kind {
         Some(InfoKind::Bond | InfoKind::Team) => DeviceKind::Bond,
         Some(InfoKind::Vrf) => DeviceKind::Vrf,
+        Some(InfoKind::Bridge) => DeviceKind::Bridge,
+        Some(InfoKind::Vlan) => DeviceKind::Vlan,
+        Some(InfoKind::Tun) => DeviceKind::Tap,
+        Some(
+            InfoKind::MacVlan
+            | InfoKind::MacVtap
+            | InfoKind::IpVlan
+            | InfoKind::IpVtap
+            | InfoKind::Vxlan
+            | InfoKind::Geneve
+            | InfoKind::GreTap
+            | InfoKind::GreTap6
+            | InfoKind::MacSec
+            | InfoKind::Hsr,
+        ) => DeviceKind::Above,
         _ => DeviceKind::Usual,
     }
 }
@@ -229,7 +288,15 @@ mod tests {
             lacks_ethernet: true,
             ..usual(7, None)
         };
+        let vlan = Device {
+            above: Some(4),
+            ..of(8, DeviceKind::Vlan, None)
+        };
         let devices = named(&[
+            ("eth2.5", vlan),
+            ("vxlan0", of(9, DeviceKind::Above, Some(10))),
+            ("br0", of(10, DeviceKind::Bridge, None)),
+            ("tap0", of(11, DeviceKind::Tap, None)),
             ("eth0", usual(1, Some(3))),
             ("eth1", usual(2, Some(3))),
             ("bond0", of(3, DeviceKind::Bond, Some(6))),
@@ -238,7 +305,11 @@ mod tests {
             ("blue", of(6, DeviceKind::Vrf, None)),
             ("tun0", tunnel),
         ]);
-        let refused = |hook, name: &str| devices.with_chains(hook, name).expect_err(name).to_string();
+        let (native, generic) = (XdpMode::Native, XdpMode::Generic);
+        let refused = |hook, name: &str| {
+            let refused = devices.with_chains(hook, native, name);
+            refused.expect_err(name).to_string()
+        };
         assert_eq!(
             refused(Hook::Xdp, "bond0"),
             "device bond0: it is a bond, and packets come to XDP by its devices; name its devices in its place: eth0, eth1"
@@ -255,10 +326,23 @@ mod tests {
             );
             assert!(refused(hook, "eth7").starts_with("there is no device eth7; there are blue"));
             for name in ["eth0", "eth2"] {
-                assert!(devices.with_chains(hook, name).is_ok());
+                assert!(devices.with_chains(hook, native, name).is_ok());
             }
         }
-        // What leaves is still the bond's.
-        assert!(devices.with_chains(Hook::Tcx, "bond0").is_ok());
+        let joined = "which gets packets that GRO has joined";
+        for (name, said) in [
+            ("eth2.5", format!("it is a VLAN, {joined}; name eth2 in its place, as chains look through VLAN tags")),
+            ("vxlan0", format!("it is above another device, {joined}; name the device below in its place")),
+            ("br0", format!("it is a bridge, {joined}; name its devices in its place: vxlan0")),
+        ] {
+            assert_eq!(refused(Hook::Xdp, name), format!("device {name}: {said}"));
+            assert!(devices.with_chains(Hook::Xdp, generic, name).is_err());
+        }
+        assert!(refused(Hook::Xdp, "tap0").ends_with("and write mode = \"generic\""));
+        assert!(devices.with_chains(Hook::Xdp, generic, "tap0").is_ok());
+        // What leaves is still theirs.
+        for name in ["bond0", "eth2.5", "vxlan0", "br0", "tap0"] {
+            assert!(devices.with_chains(Hook::Tcx, native, name).is_ok());
+        }
     }
 }

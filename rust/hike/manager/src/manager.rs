@@ -24,13 +24,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::instance::generation::{remove_all, Before};
 use mflow_hike::instance::links::{linked, release, Linked};
-use mflow_hike::{Generation, Hook, Host};
+use mflow_hike::{Generation, Hook, Host, XdpMode};
 
 use crate::configuration::file::parse;
 use crate::configuration::objects::{differences, Difference, Key, Kind, Objects};
 use crate::configuration::Configuration;
-use crate::devices::Devices;
+use crate::devices::{Device, Devices};
 use crate::fill::fill;
+use crate::actual::Entry;
 use crate::note::Note;
 use crate::store::Store;
 use crate::{actual, kernel_routes};
@@ -53,6 +54,17 @@ struct Current {
     generation: Generation,
     /// The note and the configuration that were applied; `None`: its maker was of a version that this one cannot read.
     known: Option<(Note, Configuration)>,
+}
+
+/// The state of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Its name.
+    pub name: String,
+    /// True if its packets come to the generation that counts.
+    pub attached: bool,
+    /// The part of the kernel that runs programs for it; none at tcx.
+    pub mode: Option<XdpMode>,
 }
 
 /// The result of a transaction that has succeeded.
@@ -136,6 +148,27 @@ impl Manager {
                 .context("cannot read back what is in the kernel"),
             _ => Ok(Configuration::default().objects()),
         }
+    }
+
+    /// Returns the state of the devices that are configured.
+    pub fn status(&self, devices: &Devices) -> Result<Vec<DeviceStatus>> {
+        let Some(current) = &self.current else {
+            return Ok(Vec::new());
+        };
+        let Some((_, configuration)) = &current.known else {
+            return Ok(Vec::new());
+        };
+        let entry = Entry::of(&current.generation)?;
+        let status = configuration.devices.iter().map(|name| {
+            let device = devices.get(name).ok();
+            let attached = device.is_some_and(|device| entry.is_at(name, &device));
+            DeviceStatus {
+                name: name.clone(),
+                attached,
+                mode: device.and_then(|device| device.mode).filter(|_| attached),
+            }
+        });
+        Ok(status.collect())
     }
 
     /// Makes this what there is, or leaves all as it is and says why.
@@ -291,7 +324,8 @@ impl Manager {
     /// Makes a generation to which no packet comes yet.
     fn make(&self, revision: u64, wanted: Configuration, devices: &Devices) -> Result<Current> {
         for name in &wanted.devices {
-            devices.with_chains(wanted.hook, name)?;
+            let device = devices.with_chains(wanted.hook, wanted.mode, name)?;
+            self.check_mode(name, &device, wanted.mode)?;
         }
         kernel_routes::check(&wanted.wanted_routes(), devices)?;
         if let Some(current) = &self.current {
@@ -321,6 +355,21 @@ impl Manager {
         })
     }
 
+    /// Fails if the link of a device is of a mode that is not asked for: an update does not change it.
+    fn check_mode(&self, name: &str, device: &Device, mode: XdpMode) -> Result<()> {
+        let own = Linked {
+            hook: Hook::Xdp,
+            device: device.index,
+        };
+        let is_generic = device.mode == Some(XdpMode::Generic) && mode == XdpMode::Native;
+        ensure!(
+            !is_generic || !linked(self.store.links())?.contains(&own),
+            "device {name}: the stack runs its programs (generic XDP); write mode = \"generic\", or apply a configuration without the \
+             device first"
+        );
+        Ok(())
+    }
+
     /// Directs packets to a generation that does not count yet.
     fn enter(&self, next: &Current, devices: &Devices) -> Result<()> {
         let Some((_, wanted)) = &next.known else {
@@ -337,7 +386,12 @@ impl Manager {
         step("routed")?;
         for name in &wanted.devices {
             next.generation
-                .take(self.store.links(), name, devices.get(name)?.index)
+                .take(
+                    self.store.links(),
+                    name,
+                    devices.get(name)?.index,
+                    wanted.mode,
+                )
                 .with_context(|| format!("device {name}"))?;
             step("switched")?;
         }
@@ -434,7 +488,8 @@ impl Manager {
                     hook: generation.hook(),
                     device: device.index,
                 });
-                generation.take(self.store.links(), name, device.index)
+                let (links, mode) = (self.store.links(), configuration.mode);
+                generation.take(links, name, device.index, mode)
             });
             if let Err(error) = taken {
                 warnings.push(format!("device {name}: {error:#}"));

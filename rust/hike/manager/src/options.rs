@@ -79,6 +79,8 @@ pub enum Command {
         /// Show only this kind of objects [default: all]
         kind: Option<Kind>,
     },
+    /// Show which devices have chains, and which part of the kernel runs these
+    Status,
     /// List and change chains
     #[command(subcommand)]
     Chain(Chain),

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use crate::configuration::objects::{differences, Kind, Objects};
 use crate::configuration::{Configuration, Problem};
 use crate::devices::Devices;
-use crate::manager::Manager;
+use crate::manager::{DeviceStatus, Manager};
 use crate::metrics::Counted;
 use crate::proto::Numbered as _;
 use crate::results;
@@ -211,6 +211,18 @@ impl v1::manager_server::Manager for Service {
         found.await.map(Response::new)
     }
 
+    async fn status(&self, _: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
+        let devices = devices().await?;
+        let status = self.with(move |manager| {
+            let status = manager.status(&devices).map_err(|error| refused(&error))?;
+            Ok(v1::StatusResponse {
+                revision: manager.revision(),
+                devices: status.into_iter().map(Into::into).collect(),
+            })
+        });
+        status.await.map(Response::new)
+    }
+
     async fn results(&self, request: Request<v1::ResultsRequest>) -> Answer<v1::ResultsResponse> {
         let results = self.counts(request.into_inner().monitors).await?;
         Ok(Response::new(v1::ResultsResponse { results }))
@@ -285,6 +297,17 @@ impl v1::manager_server::Manager for Service {
         });
         let text = text.await?;
         Ok(Response::new(v1::MetricsResponse { text }))
+    }
+}
+
+impl From<DeviceStatus> for v1::DeviceStatus {
+    fn from(status: DeviceStatus) -> Self {
+        let mode = status.mode.map_or(v1::XdpMode::Unspecified, Into::into);
+        Self {
+            name: status.name,
+            attached: status.attached,
+            mode: mode.into(),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path as FilePath;
 use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
     Action, Behaviour, Chain, Destination, Direction, Engine, Flavours, Hook, Lanes, Path, Rule,
+    XdpMode,
 };
 use mflow_hike_manager::configuration::file::parse;
 use mflow_hike_manager::configuration::objects::differences;
@@ -301,6 +302,11 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                     Engine::TailCalls
                 } else {
                     Engine::Compiled
+                },
+                mode: if at_tcx || calls {
+                    XdpMode::Native
+                } else {
+                    XdpMode::Generic
                 },
                 devices: devices.clone(),
                 inside: inside.clone(),

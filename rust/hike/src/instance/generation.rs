@@ -18,7 +18,7 @@ use aya::programs::Program;
 use super::drops::Drops;
 use super::hike::ports::Ports;
 use super::hike::{remove, Engine, Hike};
-use super::hook::Hook;
+use super::hook::{Hook, XdpMode};
 use super::host_tables::{Facts, HostTables};
 use super::links;
 use super::ports::is_closed;
@@ -143,8 +143,8 @@ impl Generation {
 
     /// Directs packets of a device, by its name and index, to this generation from the next packet on; the link is pinned in a
     /// folder.
-    pub fn take(&self, links: &FilePath, name: &str, device: u32) -> Result<()> {
-        links::take(&mut self.entry()?, links, name, device)
+    pub fn take(&self, links: &FilePath, name: &str, device: u32, mode: XdpMode) -> Result<()> {
+        links::take(&mut self.entry()?, links, name, device, mode)
     }
 
     /// Makes its tables say what a host is, whose packets come from these devices, by their indices.

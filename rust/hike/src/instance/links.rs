@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context as _, Result};
 use aya::programs::links::{FdLink, LinkOrder, PinnedLink};
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
-use aya::programs::xdp::{XdpLink, XdpMode};
+use aya::programs::xdp::XdpLink;
 use aya::programs::{Program, ProgramError, SchedClassifier, TcAttachType, Xdp};
 use aya::sys::SyscallError;
 use aya_obj::programs::XdpAttachType;
 
-use super::hook::Hook;
+use super::hook::{attach_xdp, Hook, XdpMode};
 use super::kept_link::KeptLink;
 use super::ports::make_way;
 use super::realtime;
@@ -97,8 +97,14 @@ pub(crate) fn entry(hook: Hook, pin: &Path) -> Result<Program> {
 }
 
 /// Directs packets of a device, of this name and index, to an entry from the next packet on: its link is updated, or made and
-/// pinned.
-pub(crate) fn take(entry: &mut Program, links: &Path, name: &str, device: u32) -> Result<()> {
+/// pinned. A link that is there stays in its mode.
+pub(crate) fn take(
+    entry: &mut Program,
+    links: &Path,
+    name: &str,
+    device: u32,
+    mode: XdpMode,
+) -> Result<()> {
     realtime::refuse()?;
     let hook = match entry {
         Program::Xdp(_) => Hook::Xdp,
@@ -114,7 +120,7 @@ pub(crate) fn take(entry: &mut Program, links: &Path, name: &str, device: u32) -
             Updated::WithoutDevice => fs::remove_file(&pin)?,
         }
     }
-    let pinned = attach(entry, name, device)?.pin(&pin);
+    let pinned = attach(entry, name, device, mode)?.pin(&pin);
     pinned.with_context(|| format!("cannot pin {}", pin.display()))?;
     Ok(())
 }
@@ -140,12 +146,13 @@ fn update(entry: &mut Program, link: FdLink) -> Result<Updated> {
     }
 }
 
-fn attach(entry: &mut Program, name: &str, device: u32) -> Result<FdLink> {
+fn attach(entry: &mut Program, name: &str, device: u32, mode: XdpMode) -> Result<FdLink> {
     match entry {
-        Program::Xdp(entry) => make_way(device)
-            .and_then(|()| Ok(entry.attach_to_if_index(device, XdpMode::Default)?))
-            .and_then(|link| Ok(FdLink::try_from(entry.take_link(link)?)?))
-            .context("it takes no XDP program, or has another one already"),
+        Program::Xdp(entry) => {
+            make_way(device)?;
+            let link = attach_xdp(mode, |place| entry.attach_to_if_index(device, place))?;
+            Ok(FdLink::try_from(entry.take_link(link)?)?)
+        }
         Program::SchedClassifier(entry) => entry
             .attach_with_options(
                 name,

@@ -10,7 +10,7 @@ use anyhow::{anyhow, bail, ensure, Context as _};
 use mflow_hike::limits::{
     BEHAVIOURS, CHAINS, CLASSES, FLOWS, GROUPED, PATHS, PORTS, ROUTES, RULES,
 };
-use mflow_hike::{Behaviour, Chain, Destination, DeviceName, Flow, Hook};
+use mflow_hike::{Behaviour, Chain, Destination, DeviceName, Flow, Hook, XdpMode};
 
 use super::objects::Kind;
 use super::{kernel, Configuration, Counted, Fast, Origin, Problem, Way};
@@ -41,6 +41,7 @@ impl Configuration {
             route.metric = route.key().unusual_metric();
         }
         self.check_sizes()?;
+        self.check_mode()?;
         self.check_names()?;
         self.check_each()?;
         self.check_chains()?;
@@ -83,6 +84,18 @@ impl Configuration {
             }
         }
         Ok(())
+    }
+
+    fn check_mode(&self) -> Result<()> {
+        if self.hook == Hook::Xdp || self.mode == XdpMode::default() {
+            return Ok(());
+        }
+        let text = format!(
+            "a mode is one of {}, and this instance is at {}; leave it out",
+            Hook::Xdp,
+            self.hook
+        );
+        Err(Problem::new(Kind::Mode, "", text))
     }
 
     fn check_names(&self) -> Result<()> {
@@ -511,6 +524,14 @@ mod tests {
         assert_eq!(
             error("hook = \"tc\""),
             "f:1: unknown variant `tc`, expected `xdp` or `tcx`"
+        );
+        assert_eq!(
+            error("hook = \"tcx\"\nmode = \"generic\""),
+            "f:2: a mode is one of XDP, and this instance is at tcx; leave it out"
+        );
+        assert_eq!(
+            error("mode = \"skb\""),
+            "f:1: unknown variant `skb`, expected `native` or `generic`"
         );
     }
 

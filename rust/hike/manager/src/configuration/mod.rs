@@ -21,7 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use anyhow::bail;
-use mflow_hike::{Behaviour, Chain, Destination, DeviceName, Engine, Flow, Hook, Path, Rule};
+use mflow_hike::{
+    Behaviour, Chain, Destination, DeviceName, Engine, Flow, Hook, Path, Rule, XdpMode,
+};
 use serde::{Deserialize, Serialize};
 
 pub use self::flow::Classed;
@@ -40,6 +42,8 @@ pub struct Configuration {
     pub hook: Hook,
     /// The engine that runs chains.
     pub engine: Engine,
+    /// The part of the kernel that runs programs at XDP.
+    pub mode: XdpMode,
     /// The devices whose packets are looked at, when they are received or when they leave.
     #[serde(deserialize_with = "maps::names")]
     pub devices: BTreeSet<String>,

@@ -5,7 +5,7 @@
 use anyhow::bail;
 use mflow_hike::config::path::{Exceptions, Mode};
 use mflow_hike::counters::reason::Fate;
-use mflow_hike::{Action, Direction, Engine, Flavour, Hook, Lanes};
+use mflow_hike::{Action, Direction, Engine, Flavour, Hook, Lanes, XdpMode};
 use serde::{Serialize, Serializer};
 
 use crate::configuration::file::word;
@@ -89,6 +89,7 @@ macro_rules! numbered {
 numbered! {
     Hook: Hook, "hook", Xdp Tcx;
     Engine: Engine, "engine", Compiled TailCalls;
+    XdpMode: XdpMode, "mode", Native Generic;
     Mode: PathMode, "mode", Encaps Reduced;
     Exceptions: PathExceptions, "way with exceptions", Dropped Left;
     Flavour: Flavour, "flavour", Psp Usp Usd;
@@ -98,5 +99,5 @@ numbered! {
     Direction: Direction, "direction", In Out;
     Fate: Fate, "fate", Passed Redirected Dropped;
     KernelAction: KernelAction, "action", End EndX EndT EndDx6 EndDx4 EndDt6 EndDt4 EndDt46;
-    Kind: Kind, "kind", Engine Device Port Chain Path Class Route Monitor Behaviour Rule Flow Hook KernelRoute Inside;
+    Kind: Kind, "kind", Engine Device Port Chain Path Class Route Monitor Behaviour Rule Flow Hook KernelRoute Inside Mode;
 }

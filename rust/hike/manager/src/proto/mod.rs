@@ -27,6 +27,7 @@ impl From<&Configuration> for v1::Configuration {
         Self {
             hook: v1::Hook::from(configuration.hook).into(),
             engine: v1::Engine::from(configuration.engine).into(),
+            mode: v1::XdpMode::from(configuration.mode).into(),
             devices: configuration.devices.iter().cloned().collect(),
             inside: configuration.inside.iter().cloned().collect(),
             ports: configuration.ports.iter().cloned().collect(),
@@ -88,6 +89,7 @@ fn objects_of(message: v1::Configuration) -> Vec<(Kind, Object)> {
     add! {
         Hook: [message.hook];
         Engine: [message.engine];
+        Mode: [message.mode];
         Device: message.devices;
         Inside: message.inside;
         Port: message.ports;

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use anyhow::Error;
-use mflow_hike::{Destination, Engine, Hook, Rule};
+use mflow_hike::{Destination, Engine, Hook, Rule, XdpMode};
 
 use super::Numbered as _;
 use crate::configuration::objects::Kind;
@@ -46,6 +46,11 @@ impl Configuration {
                 self.engine = engine.unwrap_or_default();
                 Ok(())
             }
+            Object::Mode(number) => {
+                let mode = XdpMode::or_none(number).map_err(Problem::of_none)?;
+                self.mode = mode.unwrap_or_default();
+                Ok(())
+            }
             Object::Device(name) => put_name(&mut self.devices, Kind::Device, name, known),
             Object::Inside(name) => put_name(&mut self.inside, Kind::Inside, name, known),
             Object::Port(name) => put_name(&mut self.ports, Kind::Port, name, known),
@@ -77,9 +82,9 @@ impl Configuration {
             Some(Kind::Route) => remove(&mut self.routes, name),
             Some(Kind::Monitor) => self.monitors.remove(name).is_some(),
             Some(Kind::KernelRoute) => self.kernel_routes.remove(name).is_some(),
-            Some(Kind::Engine | Kind::Hook) | None => {
+            Some(Kind::Engine | Kind::Hook | Kind::Mode) | None => {
                 return Err(Problem::of_none(
-                    "what is removed is of a kind, and neither engine nor hook",
+                    "what is removed is of a kind, and neither engine, hook nor mode",
                 ));
             }
         };

@@ -6,7 +6,7 @@ use anyhow::{ensure, Context as _, Result};
 use aya::programs::{Program, SchedClassifier, Xdp};
 
 use super::Hike;
-use crate::instance::hook::{self, Hook};
+use crate::instance::hook::{self, Hook, XdpMode};
 use crate::instance::loader::{self, DISPATCHER_PROGRAM};
 use crate::instance::ports::make_way;
 
@@ -25,11 +25,16 @@ impl Hike {
         Ok(())
     }
 
-    /// Directs packets of a device, in the calling thread's network namespace, to this instance. At XDP, that is in the driver if
-    /// it can, else in the stack. At tcx, it is the packets that leave by the device, behind all other programs there.
+    /// Directs packets of a device, in the calling thread's network namespace, to this instance. At XDP, that is in the driver. At tcx,
+    /// it is the packets that leave by the device, behind all other programs there.
     ///
     /// At XDP, the device's address and the host's own addresses are noted. When they change, [follow](Self::follow) them.
     pub fn attach(&mut self, device: &str) -> Result<()> {
+        self.attach_in(device, XdpMode::Native)
+    }
+
+    /// Does the same in this mode, which says nothing at tcx.
+    pub fn attach_in(&mut self, device: &str, mode: XdpMode) -> Result<()> {
         ensure!(
             !self.links.contains_key(device),
             "packets of {device} come here already"
@@ -37,7 +42,7 @@ impl Hike {
         if self.hook == Hook::Xdp {
             make_way(self.hosts.receive(device)?)?;
         }
-        let attached = match hook::attach(self.entry()?, device) {
+        let attached = match hook::attach(self.entry()?, device, mode) {
             Ok(attached) => attached,
             Err(error) => {
                 self.leave(device)?;

@@ -5,6 +5,7 @@
 use anyhow::{ensure, Result};
 use mflow_hike::config::path::Mode;
 use mflow_hike::Hook;
+use serde_json::{json, Value};
 
 use super::daemon::{Daemon, Place};
 use crate::hike::network::{
@@ -47,6 +48,11 @@ pub(crate) fn cases() -> Vec<Case> {
             name: "manager/device-kinds",
             proves: "a device whose packets come by others, or without Ethernet headers, is refused with what to name in its place",
             run: |_| kinds(),
+        },
+        Case {
+            name: "manager/modes",
+            proves: "the stack runs programs only where the file asks for it, and status says which part of the kernel does; a device whose driver cannot is refused in one sentence, and nothing changes",
+            run: |_| modes(),
         },
     ]
 }
@@ -257,13 +263,21 @@ fn kinds() -> Result<()> {
     let _network = Network::up()?;
     let place = Place::new(INGRESS);
     let daemon = place.start()?;
-    ip("link add one type veth peer name one-peer
+    ip(&format!(
+        "link add one type veth peer name one-peer
         link add two type veth peer name two-peer
         link add pair type bond
         link set one master pair
         link add red type vrf table 100
         link set two master red
-        tuntap add mode tun name tunnel")?;
+        link add link {LEFT} name tagged type vlan id 5
+        link add link {LEFT} name beside type macvlan
+        link add lan type bridge
+        link add three type veth peer name three-peer
+        link set three master lan
+        tuntap add mode tun name tunnel
+        tuntap add mode tap name vm"
+    ))?;
     let refuses = |hook: &str, device: &str, expected: &str| {
         let text = format!("hook = \"{hook}\"\ndevices = [\"{device}\"]\n");
         daemon.refuses(&text, &format!("hike: device {device}: {expected}"))
@@ -276,7 +290,65 @@ fn kinds() -> Result<()> {
         let tunnel = "its packets have no Ethernet headers, behind which chains look for IP; name a device that has them";
         refuses(hook, "tunnel", tunnel)?;
     }
+    let joined = "which gets packets that GRO has joined";
+    let vlan = format!("it is a VLAN, {joined}; name {LEFT} in its place, as chains look through VLAN tags");
+    refuses("xdp", "tagged", &vlan)?;
+    let above = format!("it is above another device, {joined}; name {LEFT} in its place");
+    refuses("xdp", "beside", &above)?;
+    let bridge = format!("it is a bridge, {joined}; name its devices in its place: three");
+    refuses("xdp", "lan", &bridge)?;
+    let said = daemon.apply_refused("devices = [\"vm\"]\n")?;
+    ensure!(
+        said.starts_with("hike: device vm: it is a tap, ")
+            && said.ends_with("write mode = \"generic\""),
+        "it says `{said}`"
+    );
     daemon.apply("devices = [\"one\", \"two\"]\n")?;
+    daemon.apply("mode = \"generic\"\ndevices = [\"vm\"]\n")?;
+    daemon.stop()
+}
+
+fn modes() -> Result<()> {
+    let _network = Network::up()?;
+    let place = Place::new(INGRESS);
+    let daemon = place.start()?;
+    ip("link add plain type dummy\nlink set plain up")?;
+    let of = |mode: &str, devices: &[&str]| format!("mode = \"{mode}\"\ndevices = {devices:?}\n");
+    let is = |devices: &[[&str; 2]]| -> Result<()> {
+        let status = daemon.ask("status")?;
+        let expected: Vec<Value> = devices
+            .iter()
+            .map(|[name, mode]| json!({ "name": name, "attached": true, "mode": mode }))
+            .collect();
+        ensure!(status["devices"] == json!(expected), "it says {status}");
+        Ok(())
+    };
+    let refuses = |why: &str| -> Result<()> {
+        let said = daemon.apply_refused(&of("native", &[LEFT, "plain"]))?;
+        let expected = format!("hike: device plain: {why}");
+        ensure!(said.starts_with(&expected), "it says `{said}`");
+        Ok(())
+    };
+    daemon.apply(&of("native", &[LEFT]))?;
+    refuses("its driver runs no XDP programs, or not as the device is set up; with mode = \"generic\" the stack runs them")?;
+    is(&[[LEFT, "native"]])?;
+    // The driver that can does it even then.
+    daemon.apply(&of("generic", &[LEFT, "plain"]))?;
+    is(&[[LEFT, "native"], ["plain", "generic"]])?;
+    let shown = daemon.show("status")?;
+    ensure!(
+        shown.lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words == ["plain", "attached", "generic"]
+        }),
+        "it shows {shown}"
+    );
+    // A link does not change its mode.
+    refuses("the stack runs its programs (generic XDP); write mode = \"generic\", or apply a configuration without the device first")?;
+    is(&[[LEFT, "native"], ["plain", "generic"]])?;
+    daemon.apply(&of("native", &[LEFT]))?;
+    is(&[[LEFT, "native"]])?;
+    ip("link del plain")?;
     daemon.stop()
 }
 

@@ -6,10 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_hike_manager::configuration::file::parse;
+use mflow_hike::XdpMode;
+use mflow_hike_manager::configuration::file::{parse, word};
 use mflow_hike_manager::configuration::objects::Kind;
 use mflow_hike_manager::configuration::Configuration;
 use mflow_hike_manager::options::{Chain, ChainWords, Cli};
+use mflow_hike_manager::proto::Numbered as _;
 use mflow_hike_manager::v1;
 
 use crate::client::{connect, said, there};
@@ -90,6 +92,24 @@ fn lines_of(text: &str, kind: Kind) -> String {
     } else {
         format!("{found}\n")
     }
+}
+
+pub(crate) async fn status(cli: &Cli) -> Result<()> {
+    let answer = connect(&cli.socket)
+        .await?
+        .status(v1::StatusRequest {})
+        .await;
+    let status = said(answer)?;
+    if cli.json {
+        return print_json(&to_json(&status)?);
+    }
+    print_line(format_args!("revision {}", status.revision))?;
+    let rows = status.devices.into_iter().map(|one| {
+        let mode = XdpMode::of(one.mode).map_or(String::new(), |mode| word(&mode));
+        let state = if one.attached { "attached" } else { "missing" };
+        vec![one.name, state.to_owned(), mode]
+    });
+    print_line(table(&["device", "state", "mode"], rows.collect(), &[]))
 }
 
 pub(crate) async fn chain(cli: &Cli, what: &Chain) -> Result<()> {

@@ -56,6 +56,7 @@ async fn run(cli: &Cli) -> Result<bool> {
             return changes::diff(cli, file).await;
         }
         Command::Show { kind } => changes::show(cli, *kind).await?,
+        Command::Status => changes::status(cli).await?,
         Command::Chain(what) => changes::chain(cli, what).await?,
         Command::Watch => changes::watch(cli).await?,
         Command::Monitor(what) => counted::monitor(cli, what).await?,
