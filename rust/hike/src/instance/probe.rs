@@ -27,8 +27,8 @@ pub(super) fn check_table(behaviour: &Behaviour, table: u32) -> Result<()> {
 fn refuse_table(behaviour: &Behaviour, takes_tables: bool) -> Result<()> {
     ensure!(
         takes_tables,
-        "{behaviour} looks in a table of its own, which Linux 6.5 was the first to allow; leave the table out, or leave the SID to the \
-         kernel's own seg6local"
+        "{behaviour} looks in a table of its own, which this kernel's look-up does not take (Linux 6.5 and newer, and late 6.1 do); leave \
+         the table out, or leave the SID to the kernel's own seg6local"
     );
     Ok(())
 }
@@ -60,8 +60,8 @@ mod tests {
         let refused = refuse_table(&behaviour, false).map_err(|error| error.to_string());
         assert_eq!(
             refused,
-            Err("End.DT4 looks in a table of its own, which Linux 6.5 was the first to allow; leave the table out, or leave the SID to \
-                 the kernel's own seg6local"
+            Err("End.DT4 looks in a table of its own, which this kernel's look-up does not take (Linux 6.5 and newer, and late 6.1 do); \
+                 leave the table out, or leave the SID to the kernel's own seg6local"
                 .to_owned())
         );
     }
