@@ -44,6 +44,12 @@
 #define HIKE_PATH_SIDS 10
 /* Bytes of the outer headers of a path: IPv6, destination options, SRH. */
 #define HIKE_PATH_BYTES 216
+/* The place of the program that tells sources, behind those that chains are made of. */
+#define HIKE_TELL 255
+/* Sources that a CPU tells in a second: RFC 4443, 2.4 (f). */
+#define HIKE_TOLD_PER_S 1000
+/* Sources that a CPU tells at once, after a rest. */
+#define HIKE_TOLD_AT_ONCE 50
 /* Blocks of a monitored flow that are kept. */
 #define HIKE_FLOW_BLOCKS 4
 

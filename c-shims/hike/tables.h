@@ -85,7 +85,7 @@ struct hike_packet {
 	__u8 ip_at;
 	/* 4 or 6. */
 	__u8 version;
-	/* Set: the outermost headers are those that `enc` has put there, of the class's path. */
+	/* How often the outermost headers are those that `enc` has put there, of the class's path. */
 	__u8 is_on_path;
 	/* The place in the chain of the program that has its turn; only the engine that tail-calls uses this and the chain. */
 	__u8 position;
@@ -112,6 +112,8 @@ struct hike_packet {
 #define HIKE_PATH_LABELS_FLOWS 2
 /* Set: packets that cannot be encapsulated go to the kernel as they are, else they are dropped. */
 #define HIKE_PATH_LEAVES_EXCEPTIONS 4
+/* Set: the source of a packet that is too big is told so, and the kernel tells that of one whose hop limit has run out. */
+#define HIKE_PATH_TELLS 8
 
 /* The outer headers of a path, ready but for what depends on the packet. */
 struct hike_path {
@@ -125,6 +127,21 @@ struct hike_path {
 	__u8 zero[2];
 	/* In words, as they are copied. */
 	__u64 header[HIKE_PATH_BYTES / sizeof(__u64)];
+};
+
+/* What the source of the packet that a CPU has is told (tell.h), and how many sources this CPU may tell yet. */
+struct hike_telling {
+	/* That of the tunnel, which says it. */
+	__u8 source[16];
+	/* The longest packet that the source may send. */
+	__u32 mtu;
+	/* Offset of the outermost IP header, and the bytes that paths have put in front of the packet of this source. */
+	__u32 ip_at;
+	__u32 outer_bytes;
+	__u32 zero;
+	/* The time of the last look at the credit, and the credit, in nanoseconds. */
+	__u64 at_ns;
+	__u64 credit_ns;
 };
 
 /* The action of a local SID; none of these: the slot is free. */

@@ -2,7 +2,7 @@
 /*
  * The engine that tail-calls one program after the other, as in the paper: the fallback, and the baseline of measurements.
  *
- * User space loads hike_start_chain once for each distinct chain, and each of the others once.
+ * User space loads hike_start_chain once for each distinct chain, and each of the others once. hike_tell_call is there for both engines.
  */
 #include "programs.gen.h"
 
@@ -46,5 +46,14 @@ int hike_start_chain(struct hike_context *context)
 	}
 
 HIKE_EACH_PROGRAM(HIKE_PROGRAM);
+
+#ifndef HIKE_TCX
+/* What chains of either engine call to tell the source of a packet that it is too big. */
+SEC(HIKE_SECTION)
+int hike_tell_call(struct hike_context *context)
+{
+	return hike_finish(hike_turn_round(context));
+}
+#endif
 
 char hike_license[] SEC("license") = "GPL";

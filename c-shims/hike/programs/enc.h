@@ -7,6 +7,7 @@
  * has forwarded it. What stays on this host or its link is put into no tunnel.
  */
 #include "../forwarding/own.h"
+#include "../forwarding/tell.h"
 
 /* Mixes two words into what stands for the flow so far; any good enough hash would do, but both engines need the same. */
 static __always_inline __u64 hike_mix(__u64 hash, __u32 one, __u32 two)
@@ -140,12 +141,20 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 						whole ? hike_ports(ip4 + 1, end, ip4->protocol) : 0);
 		}
 	}
-	if (HIKE_IS_A_HOP && hop_limit <= 1)
+	if (HIKE_IS_A_HOP && hop_limit <= 1) {
+		/* With outer headers of ours, the kernel would answer this host. */
+		if (path->flags & HIKE_PATH_TELLS && !packet->is_on_path)
+			return HIKE_ENC_HOP_LIMIT;
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_HOP_LIMIT
 								 : HIKE_ENC_HOP_LIMIT_END;
-	if (hike_wire_bytes(packet, inner_bytes, bytes) > path->most_bytes)
+	}
+	if (hike_wire_bytes(packet, inner_bytes, bytes) > path->most_bytes) {
+		if (path->flags & HIKE_PATH_TELLS)
+			return hike_tell(context, packet, path, path->most_bytes,
+					 packet->is_on_path + 1);
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_TOO_BIG
 								 : HIKE_ENC_TOO_BIG_END;
+	}
 
 	reason = hike_push(context, packet, ip_at, bytes, &start, &end);
 	if (reason == HIKE_ENC_OFFLOAD && !(path->flags & HIKE_PATH_LEAVES_EXCEPTIONS))
@@ -184,6 +193,6 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 	}
 	hike_copy_headers(outer, path, bytes, end, protocol);
 	packet->version = 6;
-	packet->is_on_path = 1;
+	packet->is_on_path += 1;
 	return HIKE_NEXT;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Forwards by the kernel's routes and neighbours. What they do not forward at once, the kernel gets. */
 #include "../forwarding/fib.h"
+#include "../forwarding/tell.h"
 
 static __always_inline int hike_fw_fib(struct hike_context *context, struct hike_packet *packet)
 {
@@ -26,5 +27,7 @@ static __always_inline int hike_fw_fib(struct hike_context *context, struct hike
 	}
 	if (reason == HIKE_NEXT)
 		reason = hike_look_up(context, &fib, 0, &hop);
+	if (reason == HIKE_FW_TOO_BIG && packet->is_on_path)
+		return hike_tell_of_link(context, packet, fib.mtu_result);
 	return reason == HIKE_NEXT ? hike_leave(context, packet, &hop) : reason;
 }

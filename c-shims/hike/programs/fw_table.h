@@ -4,6 +4,7 @@
  * stays on this host or its link is looked for.
  */
 #include "../forwarding/own.h"
+#include "../forwarding/tell.h"
 
 static __always_inline int hike_fw_table(struct hike_context *context, struct hike_packet *packet)
 {
@@ -44,7 +45,8 @@ static __always_inline int hike_fw_table(struct hike_context *context, struct hi
 	if (!route)
 		return HIKE_FW_NO_ROUTE;
 	if (bytes > route->mtu)
-		return HIKE_FW_TOO_BIG;
+		return packet->is_on_path ? hike_tell_of_link(context, packet, route->mtu)
+					  : HIKE_FW_TOO_BIG;
 	hop.port = route->port;
 	hike_copy_mac(hop.source, route->source);
 	hike_copy_mac(hop.destination, route->destination);

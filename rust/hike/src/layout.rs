@@ -252,6 +252,7 @@ impl Path {
     pub(crate) const COPIES_DSCP: u8 = 1;
     pub(crate) const LABELS_FLOWS: u8 = 2;
     pub(crate) const LEAVES_EXCEPTIONS: u8 = 4;
+    pub(crate) const TELLS: u8 = 8;
 }
 
 /// `struct hike_device`.

@@ -26,12 +26,12 @@ use mflow_hike::instance::generation::{remove_all, Before};
 use mflow_hike::instance::links::{linked, release, Linked};
 use mflow_hike::{Generation, Hook, Host, XdpMode};
 
+use crate::actual::Entry;
 use crate::configuration::file::parse;
 use crate::configuration::objects::{differences, Difference, Key, Kind, Objects};
 use crate::configuration::Configuration;
 use crate::devices::{Device, Devices};
 use crate::fill::fill;
-use crate::actual::Entry;
 use crate::note::Note;
 use crate::store::Store;
 use crate::{actual, kernel_routes};
@@ -176,7 +176,7 @@ impl Manager {
         // What cannot be read back is certainly not as it should be.
         let actual = self.actual(devices).unwrap_or_default();
         let changes = differences(&actual, &wanted.objects());
-        let cautions = wanted.warnings();
+        let cautions = wanted.warnings(most_mtu(&wanted, devices));
         let is_there = match &self.current {
             Some(current) => current.known.is_some(),
             None => wanted == Configuration::default(),
@@ -509,6 +509,16 @@ fn follow(generation: &Generation, configuration: &Configuration, host: &Host) -
     let names = configuration.devices.iter();
     let devices = names.filter_map(|name| host.index(name));
     generation.follow(host, devices)
+}
+
+/// Returns the largest MTU of the devices by which packets can leave, if there are any.
+fn most_mtu(configuration: &Configuration, devices: &Devices) -> Option<u32> {
+    // At tcx a packet may stay at its device.
+    let own = configuration.devices.iter();
+    let own = own.filter(|_| configuration.hook == Hook::Tcx);
+    let names = configuration.ports.iter().chain(own);
+    let mtus = names.filter_map(|name| Some(devices.get(name).ok()?.mtu));
+    mtus.max()
 }
 
 /// Removes all that is in the kernel: packets take the kernel's path.

@@ -41,21 +41,19 @@ fn unicast() -> impl Strategy<Value = Ipv6Addr> {
 fn path() -> impl Strategy<Value = Path> {
     let sids = (unicast(), vec(unicast(), 1..=10), any::<bool>());
     let numbers = (1..=255u8, option::of(0..64u8), option::of(0..1u32 << 20));
-    let rest = (1280..=65_535u16, any::<bool>(), option::of(0..1u32 << 20));
+    let all = vec![Exceptions::Told, Exceptions::Dropped, Exceptions::Left];
+    let exceptions = prop::sample::select(all);
+    let rest = (1280..=65_535u16, exceptions, option::of(0..1u32 << 20));
     (sids, numbers, rest).prop_map(|((source, sids, reduced), numbers, rest)| {
         let (hop_limit, dscp, flow_label) = numbers;
-        let (mtu, left, flow_id) = rest;
+        let (mtu, exceptions, flow_id) = rest;
         Path {
             mode: if reduced { Mode::Reduced } else { Mode::Encaps },
             hop_limit,
             dscp: dscp.map_or(Dscp::Copied, Dscp::Fixed),
             flow_label: flow_label.map_or(FlowLabel::PerFlow, FlowLabel::Fixed),
             mtu,
-            exceptions: if left {
-                Exceptions::Left
-            } else {
-                Exceptions::Dropped
-            },
+            exceptions,
             flow_id,
             ..Path::new(source, sids)
         }

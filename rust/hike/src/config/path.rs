@@ -64,8 +64,12 @@ pub enum FlowLabel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exceptions {
-    /// They are dropped, and counted.
+    /// The source of one that is too big is told so, with the MTU that is left for it, and the kernel answers one whose hop limit has run
+    /// out. Those of which no source can be told are dropped: at tcx all, packets of IPv4 that may be cut, and of IPv6 those that
+    /// need not become smaller (RFC 8200, 5).
     #[default]
+    Told,
+    /// They are dropped, and counted.
     Dropped,
     /// The kernel gets them as they are. With the same path as a route of its own, it answers as it always does; without, they
     /// leave without a tunnel.
@@ -126,7 +130,7 @@ impl From<u32> for FlowLabel {
 
 impl Path {
     /// Returns a path with all SIDs in the SRH, hop limit 64, copied DSCP, a label for each flow, an MTU of 1500 bytes, exceptions
-    /// dropped and no option.
+    /// told and no option.
     pub fn new(source: Ipv6Addr, sids: impl Into<Vec<Ipv6Addr>>) -> Self {
         Self {
             source,
@@ -136,7 +140,7 @@ impl Path {
             dscp: Dscp::Copied,
             flow_label: FlowLabel::PerFlow,
             mtu: fields::usual::<_, USUAL_MTU>(),
-            exceptions: Exceptions::Dropped,
+            exceptions: Exceptions::Told,
             flow_id: None,
         }
     }
@@ -253,9 +257,11 @@ impl Path {
         if self.dscp == Dscp::Copied {
             layout.flags |= layout::Path::COPIES_DSCP;
         }
-        if self.exceptions == Exceptions::Left {
-            layout.flags |= layout::Path::LEAVES_EXCEPTIONS;
-        }
+        layout.flags |= match self.exceptions {
+            Exceptions::Told => layout::Path::TELLS,
+            Exceptions::Dropped => 0,
+            Exceptions::Left => layout::Path::LEAVES_EXCEPTIONS,
+        };
         layout.header[..header.len()].copy_from_slice(&header);
         Ok(layout)
     }
@@ -305,6 +311,7 @@ mod tests {
             flow_label: FlowLabel::Fixed(0xabcde),
             flow_id: Some(0x12345),
             hop_limit: 9,
+            exceptions: Exceptions::Dropped,
             ..path(3)
         };
         let layout = path.layout().expect("good");
@@ -323,6 +330,15 @@ mod tests {
         assert_eq!(rest[48..], sid(1).octets());
         assert_eq!(usize::from(layout.next_header_at), 48);
         assert_eq!(layout.flags, 0);
+        let flags = |exceptions| {
+            let layout = Path {
+                exceptions,
+                ..path.clone()
+            };
+            layout.layout().expect("good").flags
+        };
+        assert_eq!(flags(Exceptions::Told), layout::Path::TELLS);
+        assert_eq!(flags(Exceptions::Left), layout::Path::LEAVES_EXCEPTIONS);
     }
 
     #[test]

@@ -42,7 +42,7 @@ use self::lengths::Lengths;
 use self::ports::Ports;
 use super::drops::Drops;
 use super::hook::{Attached, Hook};
-use super::loader;
+use super::loader::{self, TELL_PROGRAM};
 use crate::config::chain::Chain;
 use crate::config::destination::Destination;
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
@@ -54,7 +54,7 @@ use crate::counters::monitors;
 use crate::counters::path_flows::PathFlows;
 use crate::counters::reason::{self, Reason};
 use crate::layout::{self, Address, GROUP_INSIDE};
-use crate::limits::{BEHAVIOURS, CHAINS, GROUPED, PATHS, ROUTES};
+use crate::limits::{BEHAVIOURS, CHAINS, GROUPED, PATHS, ROUTES, TELL};
 use crate::maps::{open, or_full};
 use crate::tables::access_list::AccessList;
 use crate::tables::packets;
@@ -237,6 +237,11 @@ impl Hike {
             stays: false,
         };
         hike.behaviours.put(0, None);
+        if hook == Hook::Xdp {
+            let loaded = loader::load(&mut programs, TELL_PROGRAM)?;
+            // CAST: behind the programs, of which there are less than 256.
+            hike.tables.programs.set(TELL as u32, &loaded, 0)?;
+        }
         if engine == Engine::TailCalls {
             let here = |program: &&manifest::Program| hook == Hook::Xdp || program.at_tcx;
             for program in manifest::programs().iter().filter(here) {

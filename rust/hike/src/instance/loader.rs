@@ -42,6 +42,8 @@ pub(crate) fn dispatcher(hook: Hook, folder: &Path) -> Result<Ebpf> {
 }
 
 pub(crate) const DISPATCHER_PROGRAM: &str = "hike_dispatcher";
+/// That which tells sources of packets that are too big, for chains of both engines; it is among the programs for tail calls.
+pub(crate) const TELL_PROGRAM: &str = "hike_tell_call";
 
 /// Loads one program that is a whole chain.
 pub(crate) fn compiled(hook: Hook, folder: &Path, chain: &Chain) -> Result<ProgramFd> {

@@ -85,6 +85,7 @@ fn all() -> Vec<Case> {
         peers::sids::cases(),
         peers::selftests::cases(),
         peers::tcx::cases(),
+        peers::too_big::cases(),
         loss::blocks::cases(),
         loss::full_rate::cases(),
         manager::transactions::cases(),

@@ -119,8 +119,8 @@ impl Configuration {
         })
     }
 
-    /// Returns what can be, and yet may not be meant.
-    pub fn warnings(&self) -> Vec<String> {
+    /// Returns what can be, and yet may not be meant, on a host by whose devices packets of this many bytes at most can leave.
+    pub fn warnings(&self, most_mtu: Option<u32>) -> Vec<String> {
         let is_sid = |way: &Way| {
             matches!(way, Way::Fast(fast) if fast.behaviour.is_some() && fast.from.is_none())
         };
@@ -132,7 +132,9 @@ impl Configuration {
                  say from = \"anywhere\" (RFC 8754, 5.1)"
             )
         });
-        open.into_iter().collect()
+        let paths = self.paths.iter();
+        let paths = paths.filter_map(|(name, path)| mtu_warning(name, path, most_mtu));
+        open.into_iter().chain(paths).collect()
     }
 
     /// Returns what a monitor counts.
@@ -143,6 +145,25 @@ impl Configuration {
             _ => bail!("it has to have either a path, or a source and sids"),
         }
     }
+}
+
+/// Returns what is wrong with the MTU of a path, by itself or on such a host.
+fn mtu_warning(name: &str, path: &Path, most_mtu: Option<u32>) -> Option<String> {
+    /// The MTU that each link of IPv6 has at least: RFC 8200, 5.
+    const LEAST_MTU: usize = 1280;
+    let (mtu, bytes) = (usize::from(path.mtu), path.bytes());
+    if mtu < LEAST_MTU + bytes {
+        return Some(format!(
+            "path {name}: its mtu of {mtu} leaves {} bytes to packets, and those of IPv6 may have {LEAST_MTU} always (RFC 8200, 5); give it \
+             {} at least",
+            mtu - bytes,
+            LEAST_MTU + bytes
+        ));
+    }
+    let most = most_mtu.filter(|most| *most < path.mtu.into())?;
+    Some(format!(
+        "path {name}: its mtu is {mtu}, and no device that packets can leave by takes more than {most}; give it {most}, or the devices more"
+    ))
 }
 
 /// Why a configuration cannot be.
@@ -223,17 +244,37 @@ exit = {{ action = "End.DT46" }}
         };
         let open = parsed(&text(""));
         assert_eq!(limited(&open), [false; 4]);
-        let warnings = open.warnings();
+        let warnings = open.warnings(None);
         assert!(
             warnings.len() == 1 && warnings[0].starts_with("class fc00::1: any of the devices"),
             "{warnings:?}"
         );
         let closed = parsed(&text("inside = [\"eth1\"]"));
         assert_eq!(limited(&closed), [true, false, false, false]);
-        assert_eq!(closed.warnings(), [] as [String; 0]);
+        assert_eq!(closed.warnings(None), [] as [String; 0]);
         let inside = text("inside = [\"eth1\"]");
         let inside = parsed(&inside.replace("\"pass\" }", "\"pass\", from = \"inside\" }"));
         assert_eq!(limited(&inside), [true, false, true, false]);
+    }
+
+    #[test]
+    fn a_path_s_mtu_is_held_against_headers_and_devices() {
+        let path = |mtu| {
+            parsed(&format!(
+                "[paths.p]\nsource = \"fd00::1\"\nsids = [\"fc00::1\"]\nmtu = {mtu}\n"
+            ))
+        };
+        // 64 bytes of headers.
+        assert_eq!(
+            path(1343).warnings(Some(9_000)),
+            ["path p: its mtu of 1343 leaves 1279 bytes to packets, and those of IPv6 may have 1280 always (RFC 8200, 5); give it 1344 at least"]
+        );
+        assert!(path(1344).warnings(Some(1_344)).is_empty());
+        assert!(path(9_000).warnings(None).is_empty());
+        assert_eq!(
+            path(1500).warnings(Some(1_400)),
+            ["path p: its mtu is 1500, and no device that packets can leave by takes more than 1400; give it 1400, or the devices more"]
+        );
     }
 
     #[test]

@@ -91,7 +91,7 @@ numbered! {
     Engine: Engine, "engine", Compiled TailCalls;
     XdpMode: XdpMode, "mode", Native Generic;
     Mode: PathMode, "mode", Encaps Reduced;
-    Exceptions: PathExceptions, "way with exceptions", Dropped Left;
+    Exceptions: PathExceptions, "way with exceptions", Dropped Left Told;
     Flavour: Flavour, "flavour", Psp Usp Usd;
     Lanes: Lanes, "request to mflow", Split Never;
     Origin: Origin, "origin", Inside Anywhere;

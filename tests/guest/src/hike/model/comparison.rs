@@ -9,17 +9,22 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use anyhow::{bail, ensure, Result};
+use mflow_hike::limits::TOLD_AT_ONCE;
 use mflow_hike::{Direction, Engine, Flow, Hike, Hook};
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::frames;
 use super::packet::Leaving;
 use super::programs::Model;
-use crate::hike::model::test_runs::{action_of, draw_leaving, is_sent, TestRuns};
+use crate::hike::model::test_runs::{action_of, draw_leaving, is_sent, rest, TestRuns};
 use crate::hike::TEST_RUN_MAC;
 
 /// Frames between two looks at all counters, which take as long as some hundred frames: a power of ten.
 const GROUP: u64 = 10_000;
+
+/// Frames after which the programs rest: fewer than the sources that a CPU may tell at once.
+// CAST: it is 50.
+const TOLD: u64 = TOLD_AT_ONCE as u64 / 2;
 
 /// The programs and the model, which are configured alike.
 pub(crate) struct Comparison {
@@ -115,6 +120,9 @@ impl Comparison {
         let done = self.model.run(frame, leaving);
         let expected = action_of(self.hook, &done)?;
         for (engine, hike) in &mut self.engines {
+            if self.hook == Hook::Xdp && drawn.number.is_multiple_of(TOLD) {
+                rest(hike)?;
+            }
             let (action, bytes) = self.test_runs.run(hike, frame, leaving)?;
             ensure!(
                 action == expected && bytes == done.frame,

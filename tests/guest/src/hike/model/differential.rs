@@ -38,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(2 * 3_600);
 const DRAWN: u16 = 12;
 /// Chains that are in every run, with how many SIDs of which block, and what becomes of exceptions: so that each reason has its
 /// turn.
-const ALWAYS: [(&str, u16, u16, Exceptions); 8] = [
+const ALWAYS: [(&str, u16, u16, Exceptions); 12] = [
     ("enc,enc,fw-fib", 10, 1, Exceptions::Dropped),
     ("enc,fw-fib", 2, 1, Exceptions::Left),
     ("enc,mon-in,fw-table", 3, 1, Exceptions::Dropped),
@@ -47,6 +47,10 @@ const ALWAYS: [(&str, u16, u16, Exceptions); 8] = [
     ("mon-in,mon-out,drop", 1, 1, Exceptions::Left),
     ("fw-table", 1, 1, Exceptions::Left),
     ("acl,fw-kernel", 1, 1, Exceptions::Left),
+    ("enc,fw-fib", 3, 1, Exceptions::Told),
+    ("enc,fw-table", 1, 1, Exceptions::Told),
+    ("enc,enc,fw-fib", 2, 1, Exceptions::Told),
+    ("enc,mon-in,fw-fib", 1, 1, Exceptions::Told),
 ];
 
 /// The same where chains may ask mflow for something: three of them, so that each hint has its turn.
@@ -416,7 +420,8 @@ fn draw_path(rng: &mut Xoshiro256PlusPlus, number: usize) -> Path {
             FlowLabel::Fixed(rng.random_range(0..1 << 20)),
         ][rng.random_range(0..2)],
         mtu: [1280, 1400, 1500][rng.random_range(0..3)],
-        exceptions: [Exceptions::Dropped, Exceptions::Left][rng.random_range(0..2)],
+        exceptions: [Exceptions::Told, Exceptions::Dropped, Exceptions::Left]
+            [rng.random_range(0..3)],
         flow_id: [None, Some(rng.random_range(0..1 << 20))][rng.random_range(0..2)],
         ..Path::new(SOURCE, sids)
     }

@@ -12,7 +12,9 @@ impl Packet {
         let inner_bytes = self.ip_bytes()?;
         let left = path.exceptions == Exceptions::Left;
         if self.is_hop() && self.hop_limit() <= 1 {
-            return Err(if left {
+            // Behind outer headers of ours, the kernel would answer this host.
+            let answers = path.exceptions == Exceptions::Told && self.on_path == 0;
+            return Err(if left || answers {
                 "enc-hop-limit"
             } else {
                 "enc-hop-limit-end"
@@ -20,10 +22,10 @@ impl Packet {
         }
         let outer_bytes = path.bytes();
         if self.wire_bytes(inner_bytes, outer_bytes) > usize::from(path.mtu) {
-            return Err(if left {
-                "enc-too-big"
-            } else {
-                "enc-too-big-end"
+            return Err(match path.exceptions {
+                Exceptions::Told => self.tell(path, path.mtu.into(), self.on_path + 1),
+                Exceptions::Left => "enc-too-big",
+                Exceptions::Dropped => "enc-too-big-end",
             });
         }
         if self.is_offloaded() {
@@ -46,7 +48,7 @@ impl Packet {
         let at = self.ip_at;
         self.frame[at - 2..at].copy_from_slice(&IPV6.to_be_bytes());
         self.frame.splice(at..at, outer);
-        self.is_on_path = true;
+        self.on_path += 1;
         Ok(())
     }
 

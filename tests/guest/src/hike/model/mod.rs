@@ -14,3 +14,4 @@ pub(crate) mod rules;
 pub(crate) mod sid;
 pub(crate) mod tcx;
 pub(crate) mod test_runs;
+pub(crate) mod told;

@@ -25,6 +25,8 @@ pub(crate) struct Packet {
     pub(crate) frame: Vec<u8>,
     pub(crate) ip_at: usize,
     pub(crate) headroom: usize,
+    /// How often it has the headers of its class's path in front.
+    pub(crate) on_path: usize,
     /// The metadata that the chain leaves in front of the frame.
     pub(crate) metadata: Vec<u8>,
     /// `None`: it was received.
@@ -32,8 +34,6 @@ pub(crate) struct Packet {
     pub(crate) segments: Segments,
     /// True if the packet leaves by the device that it is at.
     pub(crate) stays: bool,
-    /// True if its outermost headers are those that `enc` has put there.
-    pub(crate) is_on_path: bool,
 }
 
 /// The kernel's knowledge of a packet that leaves, beside the packet's bytes.

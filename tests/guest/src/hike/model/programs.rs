@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
+use mflow_hike::config::path::Exceptions;
 use mflow_hike::{Behaviour, Direction, ExactFlow, Lanes, Path, Rule};
 
 use super::packet::{Hop, Leaving, Packet, Segments, IPV4, IPV6, TCP, UDP};
@@ -78,6 +79,7 @@ impl Model {
             frame: frame.to_vec(),
             ip_at: 0,
             headroom: HEADROOM,
+            on_path: 0,
             metadata: Vec::new(),
             leaving,
             segments: Segments {
@@ -85,7 +87,6 @@ impl Model {
                 longest: None,
             },
             stays: false,
-            is_on_path: false,
         };
         let reason = self.decide(&mut packet);
         *self.reasons.entry(reason).or_default() += 1;
@@ -121,10 +122,10 @@ impl Model {
                     .and_then(|()| packet.encapsulate(path)),
                 ("mon-in", ..) => self.monitor(packet, Direction::In),
                 ("mon-out", ..) => self.monitor(packet, Direction::Out),
-                ("fw-fib", ..) => packet.forward(&self.fib),
-                ("fw-table", ..) => packet
+                ("fw-fib", path, _) => packet.forward(&self.fib, path.as_ref()),
+                ("fw-table", path, _) => packet
                     .may_go(&self.own)
-                    .and_then(|()| packet.forward(&self.table)),
+                    .and_then(|()| packet.forward(&self.table, path.as_ref())),
                 ("fw-kernel", ..) => Err("by-chain"),
                 ("drop", ..) => Err("by-program"),
                 ("lanes", ..) => {
@@ -364,7 +365,7 @@ impl Packet {
 
     /// Fails if a packet that the kernel's routes are not asked for stays here. What is on a path goes to the path's first SID.
     fn may_go(&self, own: &[Prefix]) -> Result<(), &'static str> {
-        if self.is_on_path {
+        if self.on_path > 0 {
             return Ok(());
         }
         let (source, destination) = self.ends();
@@ -384,9 +385,21 @@ impl Packet {
         }
     }
 
-    fn forward(&mut self, routes: &[(Prefix, Hop)]) -> Result<(), &'static str> {
+    fn forward(
+        &mut self,
+        routes: &[(Prefix, Hop)],
+        path: Option<&Path>,
+    ) -> Result<(), &'static str> {
         let destination = self.forwardable()?;
-        self.leave(route_to(routes, destination)?)
+        let hop = route_to(routes, destination)?;
+        let left = self.leave(hop);
+        // The kernel would answer the one who has put it on the path: this host.
+        let tells = |path: &&Path| path.exceptions == Exceptions::Told;
+        let path = path.filter(|_| self.on_path > 0 && self.is_hop());
+        match (left, path.filter(tells)) {
+            (Err("fw-too-big"), Some(path)) => Err(self.tell(path, hop.mtu, self.on_path)),
+            _ => left,
+        }
     }
 
     /// Returns the destination if routers forward such a packet.
@@ -436,7 +449,7 @@ impl Packet {
 }
 
 /// Returns whether routers forward packets from and to an address.
-fn routable(address: IpAddr) -> bool {
+pub(crate) fn routable(address: IpAddr) -> bool {
     let has_scope = match address {
         IpAddr::V4(address) => (1..224).contains(&address.octets()[0]) && !address.is_link_local(),
         IpAddr::V6(address) => !address.is_unicast_link_local() && !address.is_unspecified(),

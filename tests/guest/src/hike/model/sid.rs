@@ -160,7 +160,7 @@ impl Packet {
 
     pub(crate) fn end(&mut self, flavours: Flavours) -> Result<(), &'static str> {
         let mut headers = self.headers()?;
-        self.is_on_path = false;
+        self.on_path = 0;
         if headers.segments_left > 0 {
             self.advance(&mut headers);
             if headers.segments_left == 0 && flavours.psp {

@@ -3,6 +3,7 @@
 //! Test runs of an instance's entry at both hooks: what the kernel is told of a frame, and what it says has become of it.
 
 use anyhow::{Context as _, Result};
+use aya::maps::{Map, MapData, PerCpuArray, PerCpuValues};
 use aya::programs::{TestRun as _, TestRunOptions};
 use mflow_hike::counters::reason::Fate;
 use mflow_hike::{Hike, Hook};
@@ -20,7 +21,13 @@ const MOST_BYTES: usize = 4_096;
 /// `enum xdp_action`.
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
 const XDP_REDIRECT: u32 = 4;
+/// The reason of packets of which the answer to their source is left.
+const TOLD: &str = "enc-too-big-told";
+/// The state of each CPU that says how many sources it may tell yet, and its size.
+const TELLING: &str = "telling";
+const TELLING_BYTES: usize = 48;
 /// `linux/pkt_cls.h`; others have their turn (-1), or the packet leaves by this device.
 const TC_ACT_UNSPEC: u32 = u32::MAX;
 const TC_ACT_SHOT: u32 = 2;
@@ -52,6 +59,7 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "fw-no-neighbour",
         "no-headroom",
         "own-address",
+        "enc-too-big-told",
         "dec-congested",
         "sid-headers",
         "sid-segments-left",
@@ -150,11 +158,23 @@ impl TestRuns {
     }
 }
 
+/// Lets an instance tell as many sources as after a rest.
+pub(crate) fn rest(hike: &Hike) -> Result<()> {
+    let telling = Map::from_map_data(MapData::from_pin(hike.folder().join(TELLING))?)?;
+    let mut telling: PerCpuArray<MapData, [u8; TELLING_BYTES]> = telling.try_into()?;
+    let cpus = telling.get(&0, 0)?.len();
+    let none = PerCpuValues::try_from(vec![[0; TELLING_BYTES]; cpus])?;
+    Ok(telling.set(0, none, 0)?)
+}
+
 /// Returns what the hook does with a packet of which the model says this.
 pub(crate) fn action_of(hook: Hook, done: &Done) -> Result<u32> {
     let reasons = mflow_hike::counters::reason::reasons();
     let known = reasons.iter().find(|known| known.name == done.reason);
     let known = known.with_context(|| format!("no reason {}", done.reason))?;
+    if known.name == TOLD {
+        return Ok(XDP_TX);
+    }
     Ok(match (hook, known.fate) {
         (Hook::Xdp, Fate::Passed) => XDP_PASS,
         (Hook::Xdp, Fate::Redirected) => XDP_REDIRECT,

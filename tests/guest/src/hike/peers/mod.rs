@@ -12,3 +12,4 @@ pub(crate) mod required_hmac;
 pub(crate) mod selftests;
 pub(crate) mod sids;
 pub(crate) mod tcx;
+pub(crate) mod too_big;
