@@ -132,9 +132,19 @@ impl<'a> Actual<'a> {
             self.set(Kind::Inside, name, None);
         }
         for index in self.generation.inside()? {
-            self.set(Kind::Inside, &self.name_of(index), Some(TRUSTED.to_owned()));
+            let name = self.name_of(index);
+            if self.configuration.inside.contains(&name) || !self.is_inside_with_bond(&name) {
+                self.set(Kind::Inside, &name, Some(TRUSTED.to_owned()));
+            }
         }
         Ok(())
+    }
+
+    /// Returns whether a device is one of a bond that is inside.
+    fn is_inside_with_bond(&self, name: &str) -> bool {
+        let device = self.devices.get(name).ok();
+        let bond = device.and_then(|device| self.devices.name(device.part_of?));
+        bond.is_some_and(|bond| self.configuration.inside.contains(bond))
     }
 
     fn ports(&mut self) -> Result<()> {

@@ -42,8 +42,10 @@ pub enum DeviceKind {
     /// One that packets come and go by.
     #[default]
     Usual,
-    /// Several devices that are used as one.
+    /// Several devices that are used as one, for which each of them runs programs.
     Bond,
+    /// The same, but none of them does.
+    Team,
     /// Several devices that have a routing table of their own.
     Vrf,
     /// Several devices that are one Ethernet.
@@ -97,8 +99,12 @@ impl Devices {
         };
         let instead = || format!("name its devices in its place{}", self.parts_of(device.index));
         match (device.kind, hook) {
-            (DeviceKind::Bond, Hook::Xdp) => bail!(
-                "device {name}: it is a bond, and packets come to {hook} by its devices; {}",
+            (DeviceKind::Bond, Hook::Xdp) if mode == XdpMode::Generic => bail!(
+                "device {name}: it is a bond, {JOINED} where the stack runs programs; leave out mode = \"generic\", or {}",
+                instead()
+            ),
+            (DeviceKind::Team, Hook::Xdp) => bail!(
+                "device {name}: it is a team, {JOINED}; {}",
                 instead()
             ),
             (DeviceKind::Vrf, _) => bail!(
@@ -214,7 +220,8 @@ fn kind(facts: &[LinkInfo]) -> DeviceKind {
         _ => None,
     });
     match kind {
-        Some(InfoKind::Bond | InfoKind::Team) => DeviceKind::Bond,
+        Some(InfoKind::Bond) => DeviceKind::Bond,
+        Some(InfoKind::Team) => DeviceKind::Team,
         Some(InfoKind::Vrf) => DeviceKind::Vrf,
         Some(InfoKind::Bridge) => DeviceKind::Bridge,
         Some(InfoKind::Vlan) => DeviceKind::Vlan,
@@ -300,6 +307,8 @@ mod tests {
             ("eth0", usual(1, Some(3))),
             ("eth1", usual(2, Some(3))),
             ("bond0", of(3, DeviceKind::Bond, Some(6))),
+            ("team0", of(12, DeviceKind::Team, None)),
+            ("eth3", usual(13, Some(12))),
             ("eth2", usual(4, None)),
             ("red", of(5, DeviceKind::Vrf, None)),
             ("blue", of(6, DeviceKind::Vrf, None)),
@@ -310,9 +319,12 @@ mod tests {
             let refused = devices.with_chains(hook, native, name);
             refused.expect_err(name).to_string()
         };
+        assert!(devices.with_chains(Hook::Xdp, native, "bond0").is_ok());
+        let bond = devices.with_chains(Hook::Xdp, generic, "bond0");
         assert_eq!(
-            refused(Hook::Xdp, "bond0"),
-            "device bond0: it is a bond, and packets come to XDP by its devices; name its devices in its place: eth0, eth1"
+            bond.expect_err("behind GRO").to_string(),
+            "device bond0: it is a bond, which gets packets that GRO has joined where the stack runs programs; leave out mode = \"generic\", or \
+             name its devices in its place: eth0, eth1"
         );
         for hook in [Hook::Xdp, Hook::Tcx] {
             assert_eq!(
@@ -334,6 +346,7 @@ mod tests {
             ("eth2.5", format!("it is a VLAN, {joined}; name eth2 in its place, as chains look through VLAN tags")),
             ("vxlan0", format!("it is above another device, {joined}; name the device below in its place")),
             ("br0", format!("it is a bridge, {joined}; name its devices in its place: vxlan0")),
+            ("team0", format!("it is a team, {joined}; name its devices in its place: eth3")),
         ] {
             assert_eq!(refused(Hook::Xdp, name), format!("device {name}: {said}"));
             assert!(devices.with_chains(Hook::Xdp, generic, name).is_err());
@@ -341,7 +354,7 @@ mod tests {
         assert!(refused(Hook::Xdp, "tap0").ends_with("and write mode = \"generic\""));
         assert!(devices.with_chains(Hook::Xdp, generic, "tap0").is_ok());
         // What leaves is still theirs.
-        for name in ["bond0", "eth2.5", "vxlan0", "br0", "tap0"] {
+        for name in ["bond0", "team0", "eth2.5", "vxlan0", "br0", "tap0"] {
             assert!(devices.with_chains(Hook::Tcx, native, name).is_ok());
         }
     }

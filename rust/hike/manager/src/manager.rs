@@ -506,9 +506,12 @@ impl Manager {
 
 /// Makes a generation know what this host is.
 fn follow(generation: &Generation, configuration: &Configuration, host: &Host) -> Result<()> {
-    let names = configuration.devices.iter();
-    let devices = names.filter_map(|name| host.index(name));
-    generation.follow(host, devices)
+    let indices = |names: &BTreeSet<String>| -> Vec<u32> {
+        let names = names.iter();
+        names.filter_map(|name| host.index(name)).collect()
+    };
+    let (devices, inside) = (&configuration.devices, &configuration.inside);
+    generation.follow(host, indices(devices), indices(inside))
 }
 
 /// Returns the largest MTU of the devices by which packets can leave, if there are any.

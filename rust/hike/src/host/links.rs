@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoVrf, LinkAttribute, LinkExtentMask,
-    LinkInfo, LinkLayerType, LinkMessage, LinkXdp,
+    AfSpecInet6, AfSpecUnspec, BondPortState, InfoBondPort, InfoData, InfoKind, InfoPortData,
+    InfoVrf, LinkAttribute, LinkExtentMask, LinkInfo, LinkLayerType, LinkMessage, LinkXdp,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -25,6 +25,8 @@ pub(crate) struct Link {
     pub(crate) kind: Option<InfoKind>,
     /// The bond, VRF or bridge that it belongs to.
     pub(crate) master: Option<u32>,
+    /// True of a bond's slave that receives nothing for it (drivers/net/bonding/bond_main.c: bond_should_deliver_exact_match).
+    pub(crate) is_backup: bool,
     /// The device that it is on top of, as a VLAN is.
     pub(crate) lower: Option<u32>,
     /// The table of a VRF.
@@ -128,6 +130,10 @@ impl Link {
                     _ => None,
                 });
             }
+            LinkInfo::PortData(InfoPortData::BondPort(facts)) => {
+                let backup = InfoBondPort::BondPortState(BondPortState::Backup);
+                self.is_backup = facts.contains(&backup);
+            }
             _ => {}
         }
     }
@@ -181,6 +187,17 @@ mod tests {
         assert_eq!(of(2), [2]);
         assert_eq!(of(4), [4]);
         assert_eq!(of(9), [0; 0]);
+    }
+
+    #[test]
+    fn a_backup_of_a_bond_is_read() {
+        let of = |state| {
+            let mut link = link(2, None);
+            let facts = vec![InfoBondPort::BondPortState(state)];
+            link.learn(&LinkInfo::PortData(InfoPortData::BondPort(facts)));
+            link.is_backup
+        };
+        assert!(of(BondPortState::Backup) && !of(BondPortState::Active));
     }
 
     #[test]

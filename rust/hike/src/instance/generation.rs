@@ -147,13 +147,22 @@ impl Generation {
         links::take(&mut self.entry()?, links, name, device, mode)
     }
 
-    /// Makes its tables say what a host is, whose packets come from these devices, by their indices.
-    pub fn follow(&self, host: &Host, devices: impl IntoIterator<Item = u32>) -> Result<()> {
+    /// Makes its tables say what a host is, whose packets come from these devices, by their indices, some of which are inside of the SR
+    /// domain.
+    pub fn follow(
+        &self,
+        host: &Host,
+        devices: impl IntoIterator<Item = u32>,
+        inside: impl IntoIterator<Item = u32>,
+    ) -> Result<()> {
         if self.hook == Hook::Tcx {
             return Ok(());
         }
         let mut facts = Facts::default();
         facts.add(host, devices);
+        for device in inside {
+            facts.add_inside(Some(host), device);
+        }
         HostTables::open(&self.folder)?.write(&facts)
     }
 

@@ -53,8 +53,8 @@ use crate::config::rule::Rule;
 use crate::counters::monitors;
 use crate::counters::path_flows::PathFlows;
 use crate::counters::reason::{self, Reason};
-use crate::layout::{self, Address, GROUP_INSIDE};
-use crate::limits::{BEHAVIOURS, CHAINS, GROUPED, PATHS, ROUTES, TELL};
+use crate::layout::{self, Address};
+use crate::limits::{BEHAVIOURS, CHAINS, PATHS, ROUTES, TELL};
 use crate::maps::{open, or_full};
 use crate::tables::access_list::AccessList;
 use crate::tables::packets;
@@ -157,7 +157,6 @@ struct Tables {
     paths: Array<MapData, layout::Path>,
     behaviours: Array<MapData, layout::Behaviour>,
     routes: LpmTrie<MapData, Address, layout::Route>,
-    groups: HashMap<MapData, u32, u32>,
     reasons: PerCpuArray<MapData, u64>,
 }
 
@@ -172,7 +171,6 @@ impl Tables {
             paths: open(folder, "paths")?.try_into()?,
             behaviours: open(folder, "behaviours")?.try_into()?,
             routes: open(folder, "routes")?.try_into()?,
-            groups: open(folder, "groups")?.try_into()?,
             reasons: open(folder, "reasons")?.try_into()?,
         })
     }
@@ -280,20 +278,6 @@ impl Hike {
             self.path_flows.remove(id.0, &path)?;
         }
         Ok(())
-    }
-
-    /// Says that a device is inside of the SR domain: classes that are for packets from inside are for those that come by it.
-    pub fn add_inside(&mut self, device: u32) -> Result<()> {
-        let written = self.tables.groups.insert(device, GROUP_INSIDE, 0);
-        or_full(written, "devices inside", GROUPED)
-    }
-
-    /// Says that a device is outside again.
-    pub fn remove_inside(&mut self, device: u32) -> Result<()> {
-        self.tables
-            .groups
-            .remove(&device)
-            .with_context(|| format!("device {device} is not inside"))
     }
 
     /// Says where `fw-table` sends packets of a destination; a default is the prefix of 0 bits.

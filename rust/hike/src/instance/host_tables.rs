@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tables of an instance that say what its host is: the devices that packets come from, and the destinations that are its own.
+//! The tables of an instance that say what its host is: the devices that packets come from, those of them that are inside of the SR
+//! domain, and the destinations that are its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
@@ -12,8 +13,8 @@ use aya::maps::{HashMap, LpmTrie, MapData};
 use crate::config::destination::Destination;
 use crate::host::links::{receivers, requires_hmac, Link};
 use crate::host::Host;
-use crate::layout::{Address, Device};
-use crate::limits::{DEVICES, OWN_ADDRESSES, OWN_PREFIXES};
+use crate::layout::{Address, Device, GROUP_INSIDE};
+use crate::limits::{DEVICES, GROUPED, OWN_ADDRESSES, OWN_PREFIXES};
 use crate::maps::{open, or_full};
 
 /// The value of what is there.
@@ -22,6 +23,7 @@ const THERE: u32 = 1;
 /// The tables, opened once.
 pub(crate) struct HostTables {
     devices: HashMap<MapData, u32, Device>,
+    groups: HashMap<MapData, u32, u32>,
     addresses: HashMap<MapData, Key<Address>, u32>,
     prefixes: LpmTrie<MapData, Address, u32>,
 }
@@ -30,6 +32,7 @@ pub(crate) struct HostTables {
 #[derive(Default)]
 pub(crate) struct Facts {
     devices: BTreeMap<u32, Device>,
+    inside: BTreeSet<u32>,
     own: BTreeSet<Destination>,
 }
 
@@ -42,6 +45,13 @@ impl Facts {
                 self.devices.extend(device_of(host, link));
             }
         }
+    }
+
+    /// Adds a device inside, and those that receive for it, as far as its host is known.
+    pub(crate) fn add_inside(&mut self, host: Option<&Host>, device: u32) {
+        let links = host.map(|host| receivers(&host.links, device));
+        let links = links.into_iter().flatten().map(|link| link.index);
+        self.inside.extend(std::iter::once(device).chain(links));
     }
 
     /// Adds a device of which nobody but the caller knows.
@@ -63,8 +73,11 @@ impl Facts {
     }
 }
 
-/// Returns the entry of a device with Ethernet headers.
+/// Returns the entry of a device with Ethernet headers. A backup has none: what it receives is left to the kernel, which drops it.
 fn device_of(host: &Host, link: &Link) -> Option<(u32, Device)> {
+    if link.is_backup {
+        return None;
+    }
     let flags = match requires_hmac(&host.links, link.index) {
         true => Device::SIGNED,
         false => 0,
@@ -87,6 +100,7 @@ impl HostTables {
     pub(crate) fn open(folder: &FilePath) -> Result<Self> {
         Ok(Self {
             devices: open(folder, "devices")?.try_into()?,
+            groups: open(folder, "groups")?.try_into()?,
             addresses: open(folder, "own_addresses")?.try_into()?,
             prefixes: open(folder, "own_prefixes")?.try_into()?,
         })
@@ -105,12 +119,29 @@ impl HostTables {
                 or_full(written, "prefixes of this host's own", OWN_PREFIXES)?;
             }
         }
+        self.write_groups(facts)?;
         self.write_devices(facts)?;
         for &own in there.difference(&facts.own) {
             let key = Address::prefix(own);
             match is_address(&own) {
                 true => self.addresses.remove(&key)?,
                 false => self.prefixes.remove(&key)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_groups(&mut self, facts: &Facts) -> Result<()> {
+        for &device in &facts.inside {
+            if self.groups.get(&device, 0).ok() != Some(GROUP_INSIDE) {
+                let written = self.groups.insert(device, GROUP_INSIDE, 0);
+                or_full(written, "devices inside", GROUPED)?;
+            }
+        }
+        let there: Vec<u32> = self.groups.keys().collect::<Result<_, _>>()?;
+        for device in there {
+            if !facts.inside.contains(&device) {
+                self.groups.remove(&device)?;
             }
         }
         Ok(())
@@ -151,7 +182,37 @@ impl HostTables {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_route::link::InfoKind;
+
     use super::*;
+
+    #[test]
+    fn a_bond_s_slaves_are_inside_with_it_and_backups_receive_nothing() {
+        let link = |index, kind, master, is_backup| Link {
+            index,
+            kind,
+            master,
+            is_backup,
+            mac: Some([2; 6]),
+            ..Link::default()
+        };
+        let links = [
+            link(1, Some(InfoKind::Bond), None, false),
+            link(2, None, Some(1), false),
+            link(3, None, Some(1), true),
+            link(4, None, None, false),
+        ];
+        let host = Host {
+            links: links.into_iter().map(|link| (link.index, link)).collect(),
+            ..Host::default()
+        };
+        let mut facts = Facts::default();
+        facts.add(&host, [1, 4]);
+        facts.add_inside(Some(&host), 1);
+        facts.add_inside(None, 9);
+        assert_eq!(Vec::from_iter(facts.devices.keys().copied()), [1, 2, 4]);
+        assert_eq!(Vec::from_iter(facts.inside), [1, 2, 3, 9]);
+    }
 
     #[test]
     fn packets_look_for_prefixes_only_where_there_are_some() {

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 
-use anyhow::{bail, ensure, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 
 use super::Hike;
-use crate::host::Host;
+use crate::host::{namespace, Host};
 use crate::instance::hook::Hook;
 use crate::instance::host_tables::{Facts, HostTables};
 
@@ -17,6 +17,8 @@ pub(super) struct Hosts {
     tables: HostTables,
     /// By the number of the namespace.
     namespaces: BTreeMap<u64, Namespace>,
+    /// The devices inside of the SR domain, each with the number of its namespace.
+    inside: BTreeMap<u32, u64>,
     /// The devices of test runs.
     by_hand: BTreeMap<u32, [u8; 6]>,
 }
@@ -34,6 +36,7 @@ impl Hosts {
         Ok(Self {
             tables: HostTables::open(folder)?,
             namespaces: BTreeMap::new(),
+            inside: BTreeMap::new(),
             by_hand: BTreeMap::new(),
         })
     }
@@ -87,6 +90,10 @@ impl Hosts {
         for namespace in self.namespaces.values() {
             facts.add(&namespace.host, namespace.devices.values().copied());
         }
+        for (&device, number) in &self.inside {
+            let namespace = self.namespaces.get(number);
+            facts.add_inside(namespace.map(|one| &one.host), device);
+        }
         self.tables.write(&facts)
     }
 }
@@ -109,6 +116,24 @@ impl Hike {
         }
         self.hosts.follow()?;
         self.ports.mend()
+    }
+
+    /// Says that a device of the calling thread's network namespace is inside of the SR domain, with its devices if it is a bond: classes
+    /// that are for packets from inside are for those that come by it.
+    pub fn add_inside(&mut self, device: u32) -> Result<()> {
+        self.hosts.inside.insert(device, namespace()?);
+        let written = self.hosts.write();
+        if written.is_err() {
+            self.hosts.inside.remove(&device);
+        }
+        written
+    }
+
+    /// Says that a device is outside again.
+    pub fn remove_inside(&mut self, device: u32) -> Result<()> {
+        let removed = self.hosts.inside.remove(&device);
+        removed.with_context(|| format!("device {device} is not inside"))?;
+        self.hosts.write()
     }
 
     /// Says of a device, by its index, which Ethernet address it has, if its packets come by other ways than [`Self::attach`]: by

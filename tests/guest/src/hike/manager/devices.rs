@@ -282,8 +282,12 @@ fn kinds() -> Result<()> {
         let text = format!("hook = \"{hook}\"\ndevices = [\"{device}\"]\n");
         daemon.refuses(&text, &format!("hike: device {device}: {expected}"))
     };
-    let bond = "it is a bond, and packets come to XDP by its devices; name its devices in its place: one";
-    refuses("xdp", "pair", bond)?;
+    let said = daemon.apply_refused("mode = \"generic\"\ndevices = [\"pair\"]\n")?;
+    let bond = "hike: device pair: it is a bond, which gets packets that GRO has joined where the stack runs programs; ";
+    ensure!(
+        said.starts_with(bond) && said.ends_with("name its devices in its place: one"),
+        "it says `{said}`"
+    );
     for hook in ["xdp", "tcx"] {
         let vrf = "it is a VRF, by which no packets come or leave; name its devices in its place: two";
         refuses(hook, "red", vrf)?;
@@ -303,7 +307,7 @@ fn kinds() -> Result<()> {
             && said.ends_with("write mode = \"generic\""),
         "it says `{said}`"
     );
-    daemon.apply("devices = [\"one\", \"two\"]\n")?;
+    daemon.apply("devices = [\"pair\", \"two\"]\n")?;
     daemon.apply("mode = \"generic\"\ndevices = [\"vm\"]\n")?;
     daemon.stop()
 }

@@ -9,8 +9,11 @@ use aya::maps::{HashMap, Map, MapData};
 use mflow_hike::config::path::Mode;
 
 use super::daemon::{Daemon, Place};
-use crate::hike::network::{mac, Network, DST, DST_V6, EGRESS, LEFT, RIGHT, TUNNEL_SOURCE, WAY2};
+use crate::hike::network::{
+    mac, text, Network, DST, DST_V6, EGRESS, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE, WAY2,
+};
 use crate::hike::peers::kernel::{frame, Shape, ETHERNET_BYTES, HOP_LIMIT, MARK};
+use crate::hike::peers::other_hosts::{bond_ingress, Ends, BOND};
 use crate::hike::Case;
 use crate::machine::command::wait_until;
 use crate::network::packet_socket::PacketSocket;
@@ -20,11 +23,18 @@ const SID: Ipv6Addr = Ipv6Addr::new(0xfc00, 3, 0, 0, 0, 0, 0, 7);
 const IPV6_INSIDE: u8 = 41;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "manager/inside",
-        proves: "a packet from a device outside does not reach a local SID, nor the kernel, once any device is inside and unless the class says so; one from inside does",
-        run: |_| inside(),
-    }]
+    vec![
+        Case {
+            name: "manager/inside",
+            proves: "a packet from a device outside does not reach a local SID, nor the kernel, once any device is inside and unless the class says so; one from inside does",
+            run: |_| inside(),
+        },
+        Case {
+            name: "manager/bond",
+            proves: "a bond takes chains by its devices, and is inside with them",
+            run: |_| bond(),
+        },
+    ]
 }
 
 fn configuration(inside: &str, from: &str) -> String {
@@ -113,7 +123,7 @@ fn inside() -> Result<()> {
         delivered[ETHERNET_BYTES + 24..][..16] == DST_V6.octets(),
         "{delivered:02x?} was delivered"
     );
-    // Others' changes are told and mended.
+    // Others' changes are mended.
     let revision = place.generations()?;
     let pin = place.pins.join(format!("{}/groups", revision[0]));
     let groups = Map::from_map_data(MapData::from_pin(pin)?)?;
@@ -121,14 +131,47 @@ fn inside() -> Result<()> {
     let devices = groups.keys().collect::<Result<Vec<u32>, _>>()?;
     ensure!(devices.len() == 1, "{devices:?} are inside");
     groups.remove(&devices[0])?;
-    let found = daemon.diff(&closed)?;
-    let expected = [["inside", LEFT, "-", "trusted"].map(str::to_owned)];
-    ensure!(found == expected, "it says {found:?}");
-    daemon.apply(&closed)?;
-    ensure!(daemon.diff(&closed)?.is_empty(), "it is not mended");
+    wait_until("it is mended", || Ok(groups.get(&devices[0], 0).is_ok()))?;
     // The class says so.
     daemon.apply(&configuration(&left, ", from = \"anywhere\""))?;
     customer.send(&from_outside)?;
     counted(&daemon, 3, 1)?;
+    daemon.stop()
+}
+
+fn bond() -> Result<()> {
+    let _network = Network::up()?;
+    let ends = Ends::open()?;
+    bond_ingress()?;
+    let place = Place::new(INGRESS);
+    let daemon = place.start()?;
+    let with_inside = |inside: &str| {
+        format!(
+            r#"
+devices = ["{BOND}", "{RIGHT}"]
+inside = ["{inside}"]
+ports = ["{RIGHT}"]
+
+[chains]
+out = "fw-table"
+
+[classes]
+"{DST_V6}" = {{ chain = "out", from = "inside" }}
+
+[routes]
+"{DST_V6}" = {{ port = "{RIGHT}", next-hop = "{}" }}
+"#,
+            text(mac(1, 2))
+        )
+    };
+    let trusted = with_inside(BOND);
+    daemon.apply(&trusted)?;
+    ensure!(daemon.diff(&trusted)?.is_empty(), "it differs at once");
+    ends.send(mac(0, 2), HOP_LIMIT)?;
+    ends.see_own()?;
+    counted(&daemon, 1, 0)?;
+    daemon.apply(&with_inside(RIGHT))?;
+    ends.send(mac(0, 2), HOP_LIMIT)?;
+    counted(&daemon, 1, 1)?;
     daemon.stop()
 }

@@ -11,6 +11,7 @@ use nix::net::if_::if_nametoindex;
 use super::kernel::{frame, Shape, HOP_LIMIT, MARK};
 use crate::hike::network::{attach, mac, text, Network, DST_V6, INGRESS, LEFT, RIGHT, SRC, WAY1};
 use crate::hike::{instance, Case};
+use crate::machine::command;
 use crate::network::packet_socket::PacketSocket;
 use crate::network::{netns, topology};
 
@@ -34,7 +35,10 @@ const SHAPE: Shape = Shape {
     mode: Mode::Encaps,
     sids: 1,
 };
-const BOND: &str = "bond0";
+pub(crate) const BOND: &str = "bond0";
+/// A device of the bond that is not active, and its other end.
+const SPARE: &str = "spare";
+const SPARE_END: &str = "spare-end";
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -48,7 +52,7 @@ pub(crate) fn cases() -> Vec<Case> {
         },
         Case {
             name: "peer/bond",
-            proves: "what a bond's slave receives for the bond is forwarded, and what it receives for others is not",
+            proves: "what a bond's slave receives for the bond is forwarded, and what it receives for others, or a backup receives, is not",
             run: |_| bonded(),
         },
     ]
@@ -70,9 +74,7 @@ impl Ends {
 
     /// Sends a frame for this Ethernet address.
     pub(crate) fn send(&self, to: [u8; 6], hop_limit: u8) -> Result<()> {
-        let mut frame = frame(SHAPE, 0, hop_limit)?;
-        frame[..to.len()].copy_from_slice(&to);
-        self.src.send(&frame)
+        self.src.send(&frame_to(to, hop_limit)?)
     }
 
     /// Fails unless the first frame that is forwarded is for ingress: those for others have been sent before it.
@@ -91,6 +93,12 @@ impl Ends {
         );
         Ok(())
     }
+}
+
+fn frame_to(to: [u8; 6], hop_limit: u8) -> Result<Vec<u8>> {
+    let mut frame = frame(SHAPE, 0, hop_limit)?;
+    frame[..to.len()].copy_from_slice(&to);
+    Ok(frame)
 }
 
 fn counted(hike: &Hike, name: &str) -> Result<u64> {
@@ -149,19 +157,35 @@ fn expect(hike: &Hike, pkts: u64, when: &str) -> Result<()> {
     Ok(())
 }
 
-fn bonded() -> Result<()> {
-    let _network = Network::up()?;
-    let ends = Ends::open()?;
+/// Makes the left device of ingress one of a bond, beside a backup.
+pub(crate) fn bond_ingress() -> Result<()> {
     // A slave comes down before, and loses its addresses.
     topology::ip_in(
         INGRESS,
         &format!(
             "link add {BOND} type bond mode active-backup miimon 10
+             link add {SPARE} type veth peer name {SPARE_END}
              link set {LEFT} down
              link set {LEFT} master {BOND}
-             link set {BOND} up"
+             link set {SPARE} master {BOND}
+             link set {BOND} up
+             link set {SPARE_END} up"
         ),
     )?;
+    let is = |device: &str, state: &str| -> Result<bool> {
+        let shown = netns::run(INGRESS, &format!("ip -details link show {device}"))?;
+        Ok(shown.contains(&format!("state {state}")))
+    };
+    command::wait_until("the bond has an active slave and a backup", || {
+        Ok(is(LEFT, "ACTIVE")? && is(SPARE, "BACKUP")?)
+    })
+}
+
+fn bonded() -> Result<()> {
+    let _network = Network::up()?;
+    let ends = Ends::open()?;
+    bond_ingress()?;
+    let spare = PacketSocket::open(INGRESS, SPARE_END)?;
     let mut hike = instance(Engine::Compiled)?;
     let class = Class::of(hike.add_chain(&"fw-table".parse()?)?);
     let to = DST_V6.to_string();
@@ -179,6 +203,11 @@ fn bonded() -> Result<()> {
         hike.set_route(to.parse()?, &route)
     })?;
     let bond = mac_of_bond()?;
+    let others = counted(&hike, "other-host")?;
+    spare.send(&frame_to(bond, OF_OTHERS)?)?;
+    command::wait_until("the backup's frame is left to the kernel", || {
+        Ok(counted(&hike, "other-host")? > others)
+    })?;
     ends.send([2, 0, 0, 0, 0xee, 1], OF_OTHERS)?;
     ends.send(bond, HOP_LIMIT)?;
     ends.see_own()?;
