@@ -298,8 +298,7 @@ impl Manager {
     fn replace(&mut self, wanted: Configuration, devices: &Devices) -> Result<Vec<String>> {
         let revision = self.last_revision + 1;
         let next = self.make(revision, wanted, devices);
-        // Counts that were begun for it are in the map that it would have shared.
-        let next = next.map_err(|error| match self.settle_counts() {
+        let next = next.map_err(|error| match self.forget_unmade(revision) {
             Ok(()) => error,
             Err(left) => error.context(format!("{left:#}")),
         })?;
@@ -460,6 +459,16 @@ impl Manager {
         };
         let is_told = std::mem::replace(&mut self.drops_are_told, true);
         (!is_told).then(|| format!("what ports drop is counted as forwarded: {why}"))
+    }
+
+    /// Removes what there is of a generation that could not be made, and the counts that were begun for it in the map that it would have
+    /// shared.
+    fn forget_unmade(&self, revision: u64) -> Result<()> {
+        let folder = self.store.generation(revision);
+        if folder.exists() {
+            remove_all([folder.as_path()])?;
+        }
+        self.settle_counts()
     }
 
     /// Ends the counts of local SIDs that the generation which counts does not have.
