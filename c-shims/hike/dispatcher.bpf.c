@@ -70,8 +70,9 @@ int hike_dispatcher(struct hike_context *context)
 		return hike_finish(hike_tell_apart(context, reason));
 	hike_find_segments(context, packet);
 	hike_whole(&destination, packet->version);
-	if (!hike_find_class(context, packet, &destination))
-		return hike_finish(HIKE_NO_CLASS);
+	reason = hike_find_class(context, packet, &destination);
+	if (reason != HIKE_NEXT)
+		return hike_finish(reason);
 	if (!hike_may_take_class(context, packet))
 		return hike_finish(HIKE_FROM_OUTSIDE);
 	bpf_tail_call(context, &chains, packet->class.chain);

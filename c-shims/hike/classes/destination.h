@@ -19,13 +19,13 @@ static __always_inline void hike_shorten(struct hike_prefix *key, const struct h
 }
 
 /*
- * Gives the packet the class of its destination, or of its flow; returns whether it has one. The key is that of the whole address, and
- * shorter afterwards.
+ * Gives the packet the class of its destination, or of its flow; returns HIKE_NEXT, or why it has none. The key is that of the whole
+ * address, and shorter afterwards.
  *
  * Each step reads again which length is next: user space may change that meanwhile, and lengths that are not in use lead on, too.
  */
-static __always_inline bool hike_find_class(struct hike_context *context, struct hike_packet *packet,
-					    struct hike_prefix *key)
+static __always_inline int hike_find_class(struct hike_context *context, struct hike_packet *packet,
+					   struct hike_prefix *key)
 {
 	const struct hike_class *found;
 	const struct hike_length *of_version;
@@ -34,16 +34,20 @@ static __always_inline bool hike_find_class(struct hike_context *context, struct
 	struct hike_lengths *lengths = bpf_map_lookup_elem(&lengths_in_use, &zero);
 
 	if (!lengths)
-		return false;
+		return HIKE_NO_CLASS;
 	/* 4 is the first, 6 the second: as a calculation, so that the verifier need not look at all steps for each of them. */
 	of_version = lengths->of_version[packet->version >> 1 & 1];
 	next = of_version[HIKE_NO_LENGTH].shorter;
 	if (next == key->bits) {
 		found = bpf_map_lookup_elem(&classes, key);
 		if (found) {
+			int reason = HIKE_NEXT;
+
 			hike_take_class(packet, found);
-			if (!hike_has_exact_flows(packet) || hike_exact_flow(context, packet, key))
-				return true;
+			if (hike_has_exact_flows(packet))
+				reason = hike_exact_flow(context, packet, key);
+			if (reason != HIKE_NO_CLASS)
+				return reason;
 		}
 		next = of_version[next].shorter;
 	}
@@ -52,11 +56,11 @@ static __always_inline bool hike_find_class(struct hike_context *context, struct
 		found = bpf_map_lookup_elem(&prefixes, key);
 		if (found) {
 			hike_take_class(packet, found);
-			return true;
+			return HIKE_NEXT;
 		}
 		next = of_version[next].shorter;
 	}
-	return false;
+	return HIKE_NO_CLASS;
 }
 
 #endif

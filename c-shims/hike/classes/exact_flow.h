@@ -38,10 +38,11 @@ static __always_inline bool hike_has_exact_flows(const struct hike_packet *packe
 
 /*
  * Replaces the class of the packet's destination, which has exact flows, by that of the packet's flow, if the flow has one.
- * Returns whether the packet has a class now: the class of a destination may be there only to say that it has exact flows.
+ * Returns HIKE_NEXT if the packet has a class now; HIKE_NO_CLASS if not, as the class of a destination may be there only to say that it
+ * has exact flows; or why the kernel must see a packet whose flow cannot be told.
  */
-static __always_inline bool hike_exact_flow(struct hike_context *context, struct hike_packet *packet,
-					    const struct hike_prefix *destination)
+static __always_inline int hike_exact_flow(struct hike_context *context, struct hike_packet *packet,
+					   const struct hike_prefix *destination)
 {
 	const void *end = hike_data_end(context);
 	struct hike_exact_flow flow = { .version = packet->version };
@@ -55,7 +56,7 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 		const struct ipv6hdr *ip6 = hike_open_ip6(context, packet);
 
 		if (!ip6)
-			return false;
+			return HIKE_MALFORMED;
 		hike_copy_address(flow.source, &ip6->saddr);
 		flow.protocol = ip6->nexthdr;
 		flow.ports_or_label = hike_ports_of(ip6 + 1, end, ip6->nexthdr);
@@ -65,7 +66,7 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 		const struct iphdr *ip4 = hike_open_ip4(context, packet);
 
 		if (!ip4)
-			return false;
+			return HIKE_MALFORMED;
 		HIKE_COPY(__u32, flow.source, &ip4->saddr);
 		flow.protocol = ip4->protocol;
 		/* All fragments of a packet are of one flow, and only the first has ports. */
@@ -73,9 +74,9 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 			flow.ports_or_label = hike_ports_of((const void *)ip4 + ip4->ihl * 4, end, ip4->protocol);
 		behind_ports = (const void *)ip4 + ip4->ihl * 4 + sizeof(__be32);
 	}
-	/* With its ports in another buffer, nobody can say whose flow it is: the kernel gets it. */
+	/* With its ports in another buffer, nobody can say whose flow it is. */
 	if (hike_is_apart(context, behind_ports))
-		return false;
+		return HIKE_HEADERS_APART;
 	if (packet->class.chain & HIKE_CLASS_HAS_PORTS)
 		found = bpf_map_lookup_elem(&exact_flows, &flow);
 	if (!found && packet->class.chain & HIKE_CLASS_HAS_LABELS && packet->version == 6) {
@@ -86,10 +87,10 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 	}
 	if (found) {
 		hike_take_class(packet, found);
-		return true;
+		return HIKE_NEXT;
 	}
 	packet->class.chain &= ~(HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS);
-	return packet->class.chain != HIKE_CLASS_OF_FLOWS;
+	return packet->class.chain != HIKE_CLASS_OF_FLOWS ? HIKE_NEXT : HIKE_NO_CLASS;
 }
 
 #endif

@@ -23,6 +23,9 @@ const MTU: u16 = 9_000;
 const PAYLOAD_BYTES: usize = 8_000;
 const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
+/// An answer to the source of what is too big, and its headers in front of what it quotes: RFC 4443, 2.4 (c).
+const ANSWER_BYTES: usize = 1_280;
+const ANSWER_HEADER_BYTES: usize = IPV6_BYTES + 8;
 /// The outer headers of a path with one SID: IPv6 and an SRH.
 const OUTER_BYTES: usize = IPV6_BYTES + 24;
 const MOST_BYTES: usize = 10_000;
@@ -30,12 +33,13 @@ const TO: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 const SID: Ipv6Addr = Ipv6Addr::new(0xfc00, 1, 0, 0, 0, 0, 0, 1);
 /// `enum xdp_action`.
 const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
 const XDP_REDIRECT: u32 = 4;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case {
         name: "tables/buffers",
-        proves: "packets in several buffers take chains as a whole: their length is that of all buffers, and a port that does not send such packets leaves them to the kernel",
+        proves: "packets in several buffers take chains as a whole: their length is that of all buffers, a port that does not send such packets leaves them to the kernel, and the source of one that is too big is told in one buffer",
         run: |_| {
             netns::add(NODE)?;
             let done = netns::within(NODE, || {
@@ -159,7 +163,39 @@ fn buffers(engine: Engine) -> Result<()> {
         "a small one is {}",
         small.reason
     );
+    told(&mut hike, class, &path, &sent)?;
     topology::ip_in(NODE, &format!("link delete {DEVICE}"))
+}
+
+/// Holds that the source of a packet that is too big for a path is told so, with the beginning of the packet and nothing behind.
+fn told(hike: &mut Hike, class: Class, path: &Path, sent: &[u8]) -> Result<()> {
+    let narrow = Path {
+        mtu: 1_500,
+        ..path.clone()
+    };
+    let narrow = Some(hike.add_path(&narrow)?);
+    let class = Class {
+        path: narrow,
+        ..class
+    };
+    hike.set_class(Destination::Address(TO), class)?;
+    let done = run(hike, sent)?;
+    ensure!(
+        (done.action, done.reason) == (XDP_TX, "enc-too-big-told"),
+        "one that is too big for its path is {}",
+        done.reason
+    );
+    ensure!(
+        done.frame.len() == ETHERNET_BYTES + ANSWER_BYTES,
+        "the answer has {} bytes",
+        done.frame.len()
+    );
+    let quoted = &done.frame[ETHERNET_BYTES + ANSWER_HEADER_BYTES..];
+    ensure!(
+        quoted == &sent[ETHERNET_BYTES..][..quoted.len()],
+        "it quotes another packet"
+    );
+    Ok(())
 }
 
 /// Holds that a packet is the one that was sent when its outer headers are gone, but for the hop that each of both ends is.
