@@ -36,6 +36,10 @@
 #define HIKE_OWN_PREFIXES 1024
 /* Devices that are in a group. */
 #define HIKE_GROUPED 256
+/* Devices that packets come from, with their VLAN tags. */
+#define HIKE_RECEIVERS 16384
+/* VLAN devices that packets leave through. */
+#define HIKE_SENDERS 16384
 /* Monitored flows with the same number of SIDs, both directions. */
 #define HIKE_FLOWS 65536
 /* SIDs of a monitored flow. */

@@ -133,7 +133,7 @@ struct hike_path {
 struct hike_telling {
 	/* That of the tunnel, which says it. */
 	__u8 source[16];
-	/* The longest packet that the source may send. */
+	/* The longest packet that the source may send; before that is known, what the next link takes. */
 	__u32 mtu;
 	/* Offset of the outermost IP header, and the bytes that paths have put in front of the packet of this source. */
 	__u32 ip_at;
@@ -214,6 +214,70 @@ struct hike_route {
 	__u8 source[6];
 	__u8 destination[6];
 	__u8 zero[2];
+};
+
+/*
+ * Set in the flags of a family: all of it is left to the kernel. There are IPsec policies; it is not forwarded; routes have several next
+ * hops, among which the kernel chooses by what is not known here; or the look-up may take packets for those of a VRF.
+ */
+#define HIKE_ROUTING_IPSEC 1
+#define HIKE_ROUTING_DISABLED 2
+#define HIKE_ROUTING_UNFORESEEN 4
+#define HIKE_ROUTING_VRFS 8
+#define HIKE_ROUTING_LEFT 15
+/* Set: some routes have several next hops. */
+#define HIKE_ROUTING_MULTIPATH 16
+/* Set: ICMP is left to the kernel, which chooses next hops for errors by the packet that is in them, or answers for neighbours. */
+#define HIKE_ROUTING_ICMP 32
+/* Set: rules look at protocols or ports. */
+#define HIKE_ROUTING_PORTS 64
+/* Set: what would leave by the device that it came by is left to the kernel. */
+#define HIKE_ROUTING_REDIRECTS 128
+
+/* The facts about the host's routing of a family that bpf_fib_lookup() does not tell. */
+struct hike_family {
+	__u32 flags;
+	/* The largest packet that no route is too narrow for: the look-up says nothing of the MTU of routes. */
+	__u32 most_bytes;
+};
+
+struct hike_routing {
+	/* IPv4, then IPv6. */
+	struct hike_family of_version[2];
+	/* Not 0: some devices are not asked for as they are, even without tags. */
+	__u64 has_receivers;
+};
+
+/* The tags of a frame in the order in which they stand there: kind and VLAN, without the priority; 0: none. */
+struct hike_tagged {
+	__u32 device;
+	__be32 tags[2];
+};
+
+/* Set: what comes from there is left to the kernel. */
+#define HIKE_RECEIVER_LEFT 1
+/* Set: so are sources of IPv4 that are not reached by this device, or by any. */
+#define HIKE_RECEIVER_STRICT 2
+#define HIKE_RECEIVER_LOOSE 4
+/* Set: it has no IPv6. */
+#define HIKE_RECEIVER_NO_IPV6 8
+
+/* The device that the kernel takes a packet from. */
+struct hike_receiver {
+	/* That of the VLAN, if the packet has tags. */
+	__u32 device;
+	/* The device that rules and tables are asked for: its VRF, if it is in one. */
+	__u32 asked;
+	__u32 flags;
+};
+
+/* The way in which frames leave by a VLAN's device. */
+struct hike_sender {
+	/* The device below, which is to be a port. */
+	__u32 port;
+	/* 4 or 8. */
+	__u32 tag_bytes;
+	__be32 tags[2];
 };
 
 /* The end of a flow at which it is counted. */
@@ -310,6 +374,16 @@ HIKE_MAP(ports, BPF_MAP_TYPE_DEVMAP_HASH, HIKE_PORTS, sizeof(__u32),
 	 sizeof(struct bpf_devmap_val), 0);
 /* The ports that send packets in several buffers; the values say nothing. */
 HIKE_MAP(wide_ports, BPF_MAP_TYPE_HASH, HIKE_PORTS, sizeof(__u32), sizeof(__u32), BPF_F_NO_PREALLOC);
+
+/*
+ * The host's routing, as far as bpf_fib_lookup() does not tell of it: rust/hike/src/routing/ reads it. Entries are written before the
+ * word that has packets look for them.
+ */
+HIKE_MAP(routing, BPF_MAP_TYPE_ARRAY, 1, sizeof(__u32), sizeof(struct hike_routing), 0);
+HIKE_MAP(receivers, BPF_MAP_TYPE_HASH, HIKE_RECEIVERS, sizeof(struct hike_tagged),
+	 sizeof(struct hike_receiver), BPF_F_NO_PREALLOC);
+HIKE_MAP(senders, BPF_MAP_TYPE_HASH, HIKE_SENDERS, sizeof(__u32), sizeof(struct hike_sender),
+	 BPF_F_NO_PREALLOC);
 
 /*
  * The access list: which rules have a source, a destination, a protocol and ports like those of a packet; the first rule that is in all

@@ -250,9 +250,20 @@ static __always_inline int hike_push(struct hike_context *context, struct hike_p
 	return HIKE_NEXT;
 }
 
-static __always_inline long hike_take_off(struct hike_context *context, __u32 bytes)
+static __always_inline long hike_take_off(struct hike_context *context, int bytes)
 {
 	return -EINVAL;
+}
+
+/* Kernels before 6.10 know no marks here, and answer nothing. BPF_FIB_LOOKUP_MARK and its member are not in all headers yet. */
+static __always_inline __u32 hike_ask_mark(const struct hike_context *context, struct bpf_fib_lookup *fib)
+{
+	__u32 mark = context->mark;
+
+	if (!mark)
+		return 0;
+	HIKE_COPY(__u32, fib->smac, &mark);
+	return 1U << 5;
 }
 
 /* A packet may always leave by the device that the kernel has chosen. */

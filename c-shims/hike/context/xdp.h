@@ -194,10 +194,16 @@ static __always_inline int hike_push(struct hike_context *context, struct hike_p
 	return HIKE_NEXT;
 }
 
-/* Takes bytes off the front; returns 0, or the kernel's error. */
-static __always_inline long hike_take_off(struct hike_context *context, __u32 bytes)
+/* Takes bytes off the front, or makes room there for this many less than 0; returns 0, or the kernel's error. */
+static __always_inline long hike_take_off(struct hike_context *context, int bytes)
 {
 	return bpf_xdp_adjust_head(context, bytes);
+}
+
+/* Says which mark the packet has, for which the kernel's rules may look; returns what the look-up is told. At XDP it has none. */
+static __always_inline __u32 hike_ask_mark(const struct hike_context *context, struct bpf_fib_lookup *fib)
+{
+	return 0;
 }
 
 /*

@@ -7,9 +7,13 @@
 
 /* The next hop of a packet. */
 struct hike_hop {
+	/* The device that leads there; the port, once that is chosen. */
 	__u32 port;
 	__u8 source[ETH_ALEN];
 	__u8 destination[ETH_ALEN];
+	/* The VLAN tags that it takes, 0 to 2 of them, as they stand in the frame. */
+	__u32 tag_bytes;
+	__be32 tags[2];
 };
 
 /*
@@ -62,13 +66,56 @@ static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6, __u32 by
 }
 
 /*
- * Sends the packet to its next hop by that port, which must be one (hike_has_port): without VLAN tags, which were those of the link it
- * came from.
+ * Chooses the port that leads to the next hop, before anything has changed. A VLAN's device cannot send frames of XDP: the device below it
+ * sends them, with the tags of the VLAN. If there is no port, hike_no_port() says why of the one that there would have to be.
+ */
+static __always_inline bool hike_choose_port(struct hike_context *context, struct hike_hop *hop)
+{
+	const struct hike_sender *sender;
+
+	hop->tag_bytes = 0;
+	if (hike_has_port(context, hop->port))
+		return true;
+	if (!HIKE_VLAN_TAGS)
+		return false;
+	sender = bpf_map_lookup_elem(&senders, &hop->port);
+	if (!sender)
+		return false;
+	hop->port = sender->port;
+	if (!hike_has_port(context, hop->port))
+		return false;
+	hop->tag_bytes = sender->tag_bytes & (2 * HIKE_VLAN_BYTES | HIKE_VLAN_BYTES);
+	hop->tags[0] = sender->tags[0];
+	hop->tags[1] = sender->tags[1];
+	return true;
+}
+
+/* Writes the VLAN tags of the next hop, and behind them which kind of packet this is. */
+static __always_inline bool hike_write_tags(void *start, const void *end, const struct hike_hop *hop, __be16 kind)
+{
+	__u8 *tags = start + ETH_HLEN - sizeof(kind);
+
+	if (start + HIKE_MOST_L2_BYTES > end)
+		return false;
+	HIKE_COPY(__u32, tags, &hop->tags[0]);
+	if (hop->tag_bytes == HIKE_VLAN_BYTES) {
+		*(__be16 *)(tags + HIKE_VLAN_BYTES) = kind;
+	} else {
+		HIKE_COPY(__u32, tags + HIKE_VLAN_BYTES, &hop->tags[1]);
+		*(__be16 *)(tags + 2 * HIKE_VLAN_BYTES) = kind;
+	}
+	return true;
+}
+
+/*
+ * Sends the packet to its next hop by the port that was chosen (hike_choose_port): with the VLAN tags of the next hop, and without those of
+ * the link it came from.
  */
 static __always_inline int hike_send(struct hike_context *context, struct hike_packet *packet,
 				     const struct hike_hop *hop)
 {
 	__u32 tag_bytes = (packet->ip_at & 31) - ETH_HLEN;
+	__be16 kind = packet->version == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	struct ethhdr *eth;
 
 	if (HIKE_IS_A_HOP && packet->version == 6) {
@@ -84,21 +131,25 @@ static __always_inline int hike_send(struct hike_context *context, struct hike_p
 			return HIKE_MALFORMED;
 		hike_decrease_ttl(ip4);
 	}
-	if (HIKE_VLAN_TAGS && tag_bytes && hike_take_off(context, tag_bytes))
-		return HIKE_MALFORMED;
+	if (HIKE_VLAN_TAGS && tag_bytes != hop->tag_bytes &&
+	    hike_take_off(context, tag_bytes - hop->tag_bytes))
+		return HIKE_NO_HEADROOM;
 	eth = hike_data(context);
 	if ((void *)(eth + 1) > hike_data_end(context))
 		return HIKE_MALFORMED;
 	hike_copy_mac(eth->h_dest, hop->destination);
 	hike_copy_mac(eth->h_source, hop->source);
-	eth->h_proto = packet->version == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	eth->h_proto = kind;
+	if (HIKE_VLAN_TAGS && hop->tag_bytes &&
+	    !hike_write_tags(eth, hike_data_end(context), hop, kind))
+		return HIKE_MALFORMED;
 	return hike_leave_by(context, hop->port);
 }
 
 static __always_inline int hike_leave(struct hike_context *context, struct hike_packet *packet,
-				      const struct hike_hop *hop)
+				      struct hike_hop *hop)
 {
-	return hike_has_port(context, hop->port) ? hike_send(context, packet, hop) : hike_no_port(context, hop->port);
+	return hike_choose_port(context, hop) ? hike_send(context, packet, hop) : hike_no_port(context, hop->port);
 }
 
 #endif

@@ -11,8 +11,12 @@
 #define HIKE_TELL_H
 
 #include "forward.h"
+#include "source.h"
+#include "transport.h"
 
 #ifdef HIKE_TCX
+#define hike_note_mtu(MTU) ((void)(MTU))
+#define hike_noted_mtu() 0
 #define hike_tell(CONTEXT, PACKET, PATH, MOST_BYTES, HEADERS) \
 	((void)(CONTEXT), (void)(PACKET), (void)(PATH), (void)(MOST_BYTES), (void)(HEADERS), HIKE_ENC_TOO_BIG_END)
 #define hike_tell_of_link(CONTEXT, PACKET, MTU) \
@@ -50,13 +54,32 @@ static __always_inline int hike_tell(struct hike_context *context, const struct 
 	return HIKE_ENC_TOO_BIG_END;
 }
 
-/* Tells the source of a packet that is on a path what the next link takes, if the path says so; else the kernel gets the packet. */
+/* Notes the MTU of the next link of a packet that is too big for it; 0: the link may take it, and its route may not. */
+static __always_inline void hike_note_mtu(__u32 mtu)
+{
+	struct hike_telling *telling = hike_this_telling();
+
+	if (telling)
+		telling->mtu = mtu;
+}
+
+static __always_inline __u32 hike_noted_mtu(void)
+{
+	const struct hike_telling *telling = hike_this_telling();
+
+	return telling ? telling->mtu : 0;
+}
+
+/*
+ * Tells the source of a packet that is on a path what the next link takes, if that is known and the path says so; else the kernel gets the
+ * packet.
+ */
 static __always_inline int hike_tell_of_link(struct hike_context *context, const struct hike_packet *packet,
 					     __u32 mtu)
 {
 	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->class.path);
 
-	if (!path || !(path->flags & HIKE_PATH_TELLS))
+	if (!mtu || !path || !(path->flags & HIKE_PATH_TELLS))
 		return HIKE_FW_TOO_BIG;
 	return hike_tell(context, packet, path, mtu, packet->is_on_path);
 }
@@ -232,15 +255,27 @@ static __always_inline int hike_write_answer6(struct xdp_md *xdp, const struct h
 	return HIKE_ENC_TOO_BIG_TOLD;
 }
 
-/* Returns the address from which the kernel would answer this source, if it says so. */
-static __always_inline __be32 hike_own_address4(struct xdp_md *xdp, const struct iphdr *told)
+/* Returns the device whose packets this one is of for the kernel, or the one that XDP has it from. The link header is in its place. */
+static __always_inline __u32 hike_receiver_of(struct xdp_md *xdp, __u32 ip_at)
+{
+	const struct hike_packet packet = { .ip_at = ip_at };
+	const struct hike_routing *routing = hike_this_routing();
+	struct hike_receiver receiver;
+
+	if (!routing || hike_find_receiver(xdp, &packet, routing, &receiver) != HIKE_NEXT)
+		return xdp->ingress_ifindex;
+	return receiver.asked;
+}
+
+/* Returns the address from which the kernel would answer this source of packets that come from a device, if it says so. */
+static __always_inline __be32 hike_own_address4(struct xdp_md *xdp, const struct iphdr *told, __u32 device)
 {
 	_Alignas(__u64) struct bpf_fib_lookup fib = {};
 	__be32 source = told->saddr;
 
-	fib.family = 2;
+	fib.family = HIKE_AF_INET;
 	fib.l4_protocol = IPPROTO_ICMP;
-	fib.ifindex = xdp->ingress_ifindex;
+	fib.ifindex = device;
 	fib.ipv4_src = told->daddr;
 	fib.ipv4_dst = source;
 	/* Older kernels do not know these flags, and refuse. */
@@ -268,7 +303,7 @@ static __always_inline int hike_write_answer4(struct xdp_md *xdp, const struct h
 	answer->ip.ttl = HIKE_ANSWER_HOP_LIMIT;
 	answer->ip.protocol = IPPROTO_ICMP;
 	answer->ip.check = 0;
-	answer->ip.saddr = hike_own_address4(xdp, quoted);
+	answer->ip.saddr = hike_own_address4(xdp, quoted, hike_receiver_of(xdp, ip_at));
 	answer->ip.daddr = quoted->saddr;
 	answer->ip.check = hike_checksum(hike_sum(&answer->ip, sizeof(answer->ip)));
 	answer->icmp.type = HIKE_ICMP_UNREACHABLE;

@@ -33,16 +33,18 @@ static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 	if (reason != HIKE_NEXT)
 		return reason;
 	reason = hike_ask_inside(&fib, ip6, end, &inner);
+	if (reason == HIKE_NEXT)
+		reason = hike_ask_transport_inside(&fib, ip6, end, &inner);
 	if (reason != HIKE_NEXT)
 		return reason;
 	if (behaviour->table) {
 		fib.tbid = behaviour->table;
 		flags = BPF_FIB_LOOKUP_DIRECT | BPF_FIB_LOOKUP_TBID;
 	}
-	reason = hike_look_up(xdp, &fib, flags, &hop);
+	reason = hike_look_up(xdp, packet, &fib, flags, false, &hop);
 	if (reason != HIKE_NEXT)
 		return reason;
-	if (!hike_has_port(xdp, hop.port))
+	if (!hike_choose_port(xdp, &hop))
 		return hike_no_port(xdp, hop.port);
 	reason = hike_strip(xdp, packet, &inner);
 	if (reason == HIKE_NEXT)

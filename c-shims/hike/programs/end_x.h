@@ -33,6 +33,7 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 {
 	_Alignas(__u64) struct bpf_fib_lookup fib = {};
 	const struct hike_behaviour *behaviour = hike_behaviour_of(packet);
+	const struct hike_routing *routing = hike_this_routing();
 	struct ipv6hdr *ip6 = hike_ip(xdp, packet);
 	const void *end = hike_data_end(xdp);
 	struct hike_headers headers = {};
@@ -61,6 +62,9 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 	}
 	if (reason != HIKE_NEXT)
 		return reason;
+	/* The kernel would choose by the packet's own destination, which the look-up does not get. A table of hops has one way to each. */
+	if (!behaviour->table && routing && routing->of_version[1].flags & HIKE_ROUTING_MULTIPATH)
+		return HIKE_FW_MULTIPATH;
 	/* The route is the one to the next hop. For an inner packet the look-up has neither a source nor a flow label. */
 	fib.family = HIKE_AF_INET6;
 	if (inner.bytes) {
@@ -73,10 +77,10 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 		fib.tbid = behaviour->table;
 		flags = BPF_FIB_LOOKUP_DIRECT | BPF_FIB_LOOKUP_TBID;
 	}
-	reason = hike_look_up(xdp, &fib, flags, &hop);
+	reason = hike_look_up(xdp, packet, &fib, flags, false, &hop);
 	if (reason != HIKE_NEXT)
 		return reason;
-	if (!hike_has_port(xdp, hop.port))
+	if (!hike_choose_port(xdp, &hop))
 		return hike_no_port(xdp, hop.port);
 	reason = hike_end_x_send(xdp, packet, &headers, &inner, &hop, pops);
 	if (reason == HIKE_FORWARDED)
