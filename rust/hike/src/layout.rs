@@ -281,6 +281,68 @@ pub(crate) struct Route {
     pub(crate) zero: [u8; 2],
 }
 
+/// `struct hike_family`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Family {
+    pub(crate) flags: u32,
+    pub(crate) most_bytes: u32,
+}
+
+impl Family {
+    /// The flags.
+    pub(crate) const IPSEC: u32 = 1;
+    pub(crate) const DISABLED: u32 = 2;
+    pub(crate) const UNFORESEEN: u32 = 4;
+    pub(crate) const VRFS: u32 = 8;
+    pub(crate) const MULTIPATH: u32 = 16;
+    pub(crate) const ICMP: u32 = 32;
+    pub(crate) const PORTS: u32 = 64;
+    pub(crate) const REDIRECTS: u32 = 128;
+}
+
+/// `struct hike_routing`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Routing {
+    pub(crate) of_version: [Family; 2],
+    pub(crate) has_receivers: u64,
+}
+
+/// `struct hike_tagged`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tagged {
+    pub(crate) device: u32,
+    pub(crate) tags: [[u8; 4]; 2],
+}
+
+/// `struct hike_receiver`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Receiver {
+    pub(crate) device: u32,
+    pub(crate) asked: u32,
+    pub(crate) flags: u32,
+}
+
+impl Receiver {
+    /// The flags.
+    pub(crate) const LEFT: u32 = 1;
+    pub(crate) const STRICT: u32 = 2;
+    pub(crate) const LOOSE: u32 = 4;
+    pub(crate) const NO_IPV6: u32 = 8;
+}
+
+/// `struct hike_sender`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) port: u32,
+    pub(crate) tag_bytes: u32,
+    pub(crate) tags: [[u8; 4]; 2],
+}
+
 /// `struct hike_block`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -312,6 +374,7 @@ macro_rules! plain {
 }
 
 plain!(Address Length Lengths Class ExactFlow Behaviour SidCounts Rules RulePort Path Device Route Block Counters);
+plain!(Routing Tagged Receiver Sender);
 
 #[cfg(test)]
 mod tests {
@@ -333,6 +396,10 @@ mod tests {
         assert_eq!(size_of::<Path>(), 8 + PATH_BYTES);
         assert_eq!(size_of::<Device>(), 12);
         assert_eq!(size_of::<Route>(), 20);
+        assert_eq!(size_of::<Routing>(), 24);
+        assert_eq!(size_of::<Tagged>(), 12);
+        assert_eq!(size_of::<Receiver>(), 12);
+        assert_eq!(size_of::<Sender>(), 16);
         assert_eq!(size_of::<Block>(), 16);
         assert_eq!(size_of::<Counters>(), 24 + FLOW_BLOCKS * 16);
     }

@@ -5,8 +5,8 @@
 //!
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`config`] (what is configured, chains above all),
 //! `tables` (all of that as the programs read it; `layout` has their structures), [`host`] (devices and addresses of this host),
-//! [`instance`] (programs and tables in the kernel, and changes that are taken whole),
-//! [`counters`] (what has become of packets). [`baseline`] is for measurements.
+//! [`routing`] (what programs have to know of its routes), [`instance`] (programs and tables in the kernel, and changes that are taken
+//! whole), [`counters`] (what has become of packets). [`baseline`] is for measurements.
 
 #![deny(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod host;
 pub mod instance;
 mod layout;
 mod maps;
+pub mod routing;
 mod tables;
 
 pub use self::baseline::Baseline;
@@ -36,6 +37,7 @@ pub use self::instance::hike::{BehaviourId, ChainId, Class, Engine, Hike, PathId
 pub use self::instance::hook::{Hook, XdpMode};
 pub use self::instance::loader::fingerprint;
 pub use self::instance::readback::{chain_programs, Places};
+pub use self::routing::{Facts, Follower, Routing};
 
 /// The largest number of everything: `c-shims/hike/limits.h`.
 pub mod limits {

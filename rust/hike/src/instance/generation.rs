@@ -31,6 +31,7 @@ use crate::counters::reason::{self, Reason};
 use crate::counters::sids::{self, Traffic};
 use crate::host::Host;
 use crate::maps::open;
+use crate::routing::Facts;
 use crate::tables::access_list::{hits_in, is_in, HITS};
 use crate::tables::packets;
 
@@ -199,6 +200,18 @@ impl Generation {
             }
         }
         Ok(())
+    }
+
+    /// Tells the programs what there is of the host's routing now, for devices with these names.
+    pub fn tell_routing<'a>(
+        &self,
+        facts: &Facts,
+        attached: impl IntoIterator<Item = &'a str>,
+    ) -> Result<()> {
+        match self.hook {
+            Hook::Xdp => facts.routing(attached).write(&self.folder),
+            Hook::Tcx => Ok(()),
+        }
     }
 
     /// Returns how many packets each reason has had.

@@ -56,6 +56,7 @@ use crate::counters::reason::{self, Reason};
 use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS, ROUTES, TELL};
 use crate::maps::{open, or_full};
+use crate::routing::Routing;
 use crate::tables::access_list::AccessList;
 use crate::tables::packets;
 use crate::tables::slots::Slots;
@@ -127,6 +128,8 @@ pub struct Hike {
     tables: Tables,
     links: BTreeMap<String, Attached>,
     hosts: Hosts,
+    /// The routing of each network namespace that packets come from, by its number.
+    routings: BTreeMap<u64, Routing>,
     ports: Ports,
     /// The programs that count what its ports drop.
     drops: Option<Drops>,
@@ -220,6 +223,7 @@ impl Hike {
             tables: Tables::open(folder)?,
             links: BTreeMap::new(),
             hosts: Hosts::open(folder)?,
+            routings: BTreeMap::new(),
             ports: Ports::open(folder)?,
             drops: None,
             counts_by_itself: false,
@@ -240,6 +244,7 @@ impl Hike {
             // CAST: behind the programs, of which there are less than 256.
             hike.tables.programs.set(TELL as u32, &loaded, 0)?;
         }
+        hike.set_routing(&Routing::default())?;
         if engine == Engine::TailCalls {
             let here = |program: &&manifest::Program| hook == Hook::Xdp || program.at_tcx;
             for program in manifest::programs().iter().filter(here) {

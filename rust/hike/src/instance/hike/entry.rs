@@ -9,6 +9,7 @@ use super::Hike;
 use crate::instance::hook::{self, Hook, XdpMode};
 use crate::instance::loader::{self, DISPATCHER_PROGRAM};
 use crate::instance::ports::make_way;
+use crate::routing::{Facts, Routing};
 
 impl Hike {
     /// Returns where it gets packets.
@@ -28,7 +29,8 @@ impl Hike {
     /// Directs packets of a device, in the calling thread's network namespace, to this instance. At XDP, that is in the driver. At tcx,
     /// it is the packets that leave by the device, behind all other programs there.
     ///
-    /// At XDP, the device's address and the host's own addresses are noted. When they change, [follow](Self::follow) them.
+    /// At XDP, the device's address, the host's own addresses and its routing are noted, as they are then. When the first two change,
+    /// [follow](Self::follow) them; when routing does, [tell it](Self::tell_routing).
     pub fn attach(&mut self, device: &str) -> Result<()> {
         self.attach_in(device, XdpMode::Native)
     }
@@ -39,10 +41,9 @@ impl Hike {
             !self.links.contains_key(device),
             "packets of {device} come here already"
         );
-        if self.hook == Hook::Xdp {
-            make_way(self.hosts.receive(device)?)?;
-        }
-        let attached = match hook::attach(self.entry()?, device, mode) {
+        let ready = self.make_ready(device);
+        let attached = ready.and_then(|()| hook::attach(self.entry()?, device, mode));
+        let attached = match attached {
             Ok(attached) => attached,
             Err(error) => {
                 self.leave(device)?;
@@ -51,6 +52,17 @@ impl Hike {
         };
         self.links.insert(device.to_owned(), attached);
         Ok(())
+    }
+
+    /// Notes a device, before packets come from it.
+    fn make_ready(&mut self, device: &str) -> Result<()> {
+        if self.hook == Hook::Tcx {
+            return Ok(());
+        }
+        let facts = Facts::read()?;
+        let index = self.hosts.receive(device)?;
+        self.tell_routing(&facts)?;
+        make_way(index)
     }
 
     /// Gives packets of a device back to the kernel's path.
@@ -67,7 +79,37 @@ impl Hike {
             return Ok(());
         }
         self.hosts.forget(device)?;
+        let hosts = &self.hosts;
+        self.routings
+            .retain(|namespace, _| hosts.names(*namespace).next().is_some());
+        self.write_routings()?;
         self.ports.mend()
+    }
+
+    /// Tells the programs what there is of a host's routing now, for the devices that are attached in its network namespace: to be called
+    /// whenever that has changed, as a [`Follower`](crate::Follower) says. At tcx, where the kernel has routed packets, nothing has to be
+    /// told. Packets from several namespaces are all left to the kernel where those of one are.
+    pub fn tell_routing(&mut self, facts: &Facts) -> Result<()> {
+        if self.hook == Hook::Tcx {
+            return Ok(());
+        }
+        let namespace = facts.namespace;
+        let routing = facts.routing(self.hosts.names(namespace));
+        self.routings.insert(namespace, routing);
+        self.write_routings()
+    }
+
+    fn write_routings(&self) -> Result<()> {
+        let mut all = Routing::default();
+        for routing in self.routings.values() {
+            all.add(routing);
+        }
+        self.set_routing(&all)
+    }
+
+    /// Tells the programs of a routing, whatever the host's is.
+    pub fn set_routing(&self, routing: &Routing) -> Result<()> {
+        routing.write(&self.folder)
     }
 
     fn entry(&mut self) -> Result<&mut Program> {

@@ -74,6 +74,13 @@ impl Hosts {
         self.write()
     }
 
+    /// Returns the names of the devices of a namespace whose packets come to the instance.
+    pub(super) fn names(&self, namespace: u64) -> impl Iterator<Item = &str> {
+        let devices = self.namespaces.get(&namespace);
+        let devices = devices.map(|one| one.devices.keys().map(String::as_str));
+        devices.into_iter().flatten()
+    }
+
     /// Notes what the host of the calling thread's namespace is now.
     fn follow(&mut self) -> Result<()> {
         let host = Host::read()?;
