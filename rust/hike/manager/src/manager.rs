@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::instance::generation::{remove_all, Before};
 use mflow_hike::instance::links::{linked, release, Linked};
-use mflow_hike::{Generation, Hook, Host, XdpMode};
+use mflow_hike::{Facts, Generation, Hook, Host, XdpMode};
 
 use crate::actual::Entry;
 use crate::configuration::file::parse;
@@ -41,6 +41,8 @@ use crate::{actual, kernel_routes};
 pub struct Manager {
     store: Store,
     current: Option<Current>,
+    /// The host's routing, as far as it is known.
+    facts: Facts,
     /// The last generation there ever was in this folder, as far as is known.
     last_revision: u64,
     /// True once it has been told that drops of ports are not counted.
@@ -105,9 +107,13 @@ impl Manager {
         let mut manager = Self {
             store,
             current,
+            facts: Facts::read()?,
             last_revision,
             drops_are_told: false,
         };
+        if let Err(error) = manager.tell_routing() {
+            warnings.push(format!("{error:#}"));
+        }
         warnings.extend(manager.settle(devices)?);
         warnings.extend(manager.upgrade(devices));
         Ok((manager, warnings))
@@ -135,6 +141,31 @@ impl Manager {
     pub fn sid_numbers(&self) -> BTreeMap<String, u64> {
         let known = self.current.as_ref().and_then(|one| one.known.as_ref());
         known.map(|(note, _)| note.sids.clone()).unwrap_or_default()
+    }
+
+    /// Tells the programs of the host's routing, which has changed.
+    pub fn routing_changed(&mut self, facts: Facts) -> Result<()> {
+        self.facts = facts;
+        self.tell_routing()
+    }
+
+    fn tell_routing(&self) -> Result<()> {
+        let Some(Current {
+            generation,
+            known: Some((note, configuration)),
+            ..
+        }) = &self.current
+        else {
+            return Ok(());
+        };
+        // Programs of another version may have no such tables.
+        if !note.is_of_this_version() {
+            return Ok(());
+        }
+        let devices = configuration.devices.iter().map(String::as_str);
+        generation
+            .tell_routing(&self.facts, devices)
+            .context("cannot tell the programs of the host's routing")
     }
 
     /// Returns what is in the kernel now.
@@ -273,7 +304,11 @@ impl Manager {
                 let wanted = configuration.clone();
                 self.replace(wanted, devices)?
             }
-            false => self.settle(devices)?,
+            false => {
+                self.facts = self.facts.again()?;
+                self.tell_routing()?;
+                self.settle(devices)?
+            }
         };
         said.insert(0, done);
         Ok(said)
@@ -297,6 +332,8 @@ impl Manager {
 
     fn replace(&mut self, wanted: Configuration, devices: &Devices) -> Result<Vec<String>> {
         let revision = self.last_revision + 1;
+        // Devices may have come since, of which programs have to know before they get packets from there.
+        self.facts = self.facts.again()?;
         let next = self.make(revision, wanted, devices);
         let next = next.map_err(|error| match self.forget_unmade(revision) {
             Ok(()) => error,
@@ -343,6 +380,10 @@ impl Manager {
         let mut hike = Generation::begin(wanted.hook, &folder, wanted.engine, before)?;
         step("begun")?;
         let sids = fill(&mut hike, &wanted, devices, &self.sid_numbers())?;
+        if wanted.hook == Hook::Xdp {
+            let names = wanted.devices.iter().map(String::as_str);
+            hike.set_routing(&self.facts.routing(names))?;
+        }
         step("filled")?;
         let note = Note::of(&hike, &wanted, sids)?;
         let generation = Generation::stay(hike, &note.bytes()?)?;

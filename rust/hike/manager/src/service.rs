@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{anyhow, Context as _};
+use mflow_hike::Facts;
 use tokio::sync::watch;
 use tokio::task;
 use tokio_stream::wrappers::WatchStream;
@@ -119,6 +120,16 @@ impl Service {
             Ok(done) => done.err().map(|error| format!("{error:#}")),
             Err(status) => Some(status.message().to_owned()),
         }
+    }
+
+    /// Tells the programs of the host's routing, which has changed. Returns what should be told.
+    pub async fn routing_changed(&self, facts: Facts) -> Option<String> {
+        let done = self.with(move |manager| {
+            let done = manager.routing_changed(facts);
+            Ok(done.err().map(|error| format!("{error:#}")))
+        });
+        done.await
+            .unwrap_or_else(|status| Some(status.message().to_owned()))
     }
 
     async fn counts(&self, names: Vec<String>) -> Result<Vec<v1::Result>, Status> {

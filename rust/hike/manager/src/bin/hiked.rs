@@ -8,13 +8,12 @@ use std::process::ExitCode;
 
 use anyhow::{ensure, Context as _, Result};
 use clap::Parser as _;
-use mflow_hike_manager::link_events;
 use mflow_hike_manager::manager::remove;
 use mflow_hike_manager::options::Daemon;
 use mflow_hike_manager::service::Service;
 use mflow_hike_manager::socket::Place;
 use mflow_hike_manager::v1::manager_server::ManagerServer;
-use mflow_hike_manager::{say, Devices, Manager, Store};
+use mflow_hike_manager::{link_events, routing_events, say, Devices, Manager, Store};
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
 use tokio::signal::unix::{signal, SignalKind};
@@ -66,6 +65,7 @@ async fn run(options: &Daemon) -> Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let events = link_events::watch(&service, &options.file, devices);
+    let routing = routing_events::watch(&service);
     let server = ManagerServer::new(service.clone())
         .max_decoding_message_size(MOST_MESSAGE_BYTES)
         .max_encoding_message_size(MOST_MESSAGE_BYTES);
@@ -75,6 +75,7 @@ async fn run(options: &Daemon) -> Result<()> {
     // Those that watch would hold up a server that waits for all: what is cut off is settled at the next start.
     tokio::select! {
         ended = events => ended?,
+        ended = routing => ended?,
         ended = server => ended.context("cannot serve")?,
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
