@@ -8,6 +8,7 @@ mod manager;
 mod model;
 mod network;
 mod peers;
+mod routes;
 mod tables;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -86,6 +87,11 @@ fn all() -> Vec<Case> {
         peers::selftests::cases(),
         peers::tcx::cases(),
         peers::too_big::cases(),
+        routes::oracle::cases(),
+        routes::vlan::cases(),
+        routes::vrf::cases(),
+        routes::multipath::cases(),
+        routes::changes::cases(),
         loss::blocks::cases(),
         loss::full_rate::cases(),
         manager::transactions::cases(),

@@ -33,7 +33,7 @@ fn exact_flows() -> Result<()> {
         })
     };
     let (by_ports, by_label) = (class("drop")?, class("fw-table")?);
-    let (of_destination, of_all) = (class("fw-kernel")?, class("fw-fib")?);
+    let (of_destination, of_all) = (class("fw-kernel")?, class("fw-table")?);
     let ports = ExactFlow::Ports {
         source: SOURCE.into(),
         destination: DESTINATION.into(),

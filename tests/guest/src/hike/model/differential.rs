@@ -161,7 +161,7 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
         .map(|rule| (rule.clone(), 0))
         .collect();
     let mut flows = BTreeSet::new();
-    // Where packets go that are on the link, to this host, and to many.
+    // Destinations on the link, of this host and of many, and such as the kernel treats otherwise.
     let special = [
         "fd00:f::2",
         "fd00:f::9",
@@ -170,6 +170,16 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
         "10.15.0.1",
         "ff0e::1",
         "239.1.1.1",
+        // By devices that put tags on, and by routes that refuse.
+        "10.4.4.1",
+        "10.4.6.1",
+        "10.4.6.2",
+        "fc00:4::2",
+        "fc00:6::2",
+        "10.6.0.1",
+        "10.7.0.1",
+        "2001:db8:6::1",
+        "2001:db8:7::1",
     ];
     for (number, text) in special.iter().enumerate() {
         let chain = ["fw-fib", "mon-in,fw-fib"][number % 2];
@@ -408,8 +418,8 @@ fn sids_of(block: u16, path: usize, count: u16) -> Vec<Ipv6Addr> {
 }
 
 fn draw_path(rng: &mut Xoshiro256PlusPlus, number: usize) -> Path {
-    // Some lead to the device that is no port, and some nowhere.
-    let block = [1, 1, 1, 2, 3][rng.random_range(0..5)];
+    // Some lead to the device that is no port, some nowhere, and some to devices that put tags on.
+    let block = [1, 1, 1, 2, 3, 4, 6][rng.random_range(0..7)];
     let sids = sids_of(block, number, rng.random_range(1..=10));
     Path {
         mode: [Mode::Encaps, Mode::Reduced][rng.random_range(0..2)],
@@ -445,6 +455,7 @@ fn set_up(hook: Hook, engine: Engine, configuration: &Configuration) -> Result<H
     hike.follow()?;
     let port = if_nametoindex(PORT)?;
     hike.add_port(port)?;
+    hike.set_routing(&fuzz_network::routing()?)?;
     hike.set_rules(&configuration.rules)?;
     for one in &configuration.classes {
         let (destination, lanes) = (one.destination, one.lanes);

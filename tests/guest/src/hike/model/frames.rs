@@ -32,6 +32,8 @@ const BAD_SOURCES_V6: [Ipv6Addr; 4] = [
 /// Ports and flow labels that every other packet has, so that exact flows are met.
 pub(crate) const PORTS: [(u16, u16); 2] = [(9, 53), (53, 9)];
 pub(crate) const LABEL: u32 = 0x1_2345;
+/// The numbers of VLANs that most tags have.
+pub(crate) const VLANS: [u16; 2] = [7, 100];
 /// The smallest frame that a test run takes.
 const LEAST_BYTES: usize = 14;
 const LONG_BYTES: usize = 1_500;
@@ -49,7 +51,10 @@ pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, destinations: &[IpAddr]) -> Vec
     for _ in 0..[0, 0, 0, 0, 1, 2, 3][rng.random_range(0..7)] {
         let kind: [u8; 2] = [[0x81, 0], [0x88, 0xa8]][rng.random_range(0..2)];
         frame.extend(kind);
-        frame.extend(rng.random_range(0..4096u16).to_be_bytes());
+        let any: u16 = rng.random();
+        let known = VLANS[rng.random_range(0..VLANS.len())] | (any & 0xf000);
+        let number = [known, known, any][rng.random_range(0..3)];
+        frame.extend(number.to_be_bytes());
     }
     let destination = destinations[rng.random_range(0..destinations.len())];
     let kind: [u8; 2] = if destination.is_ipv4() {

@@ -2,12 +2,16 @@
 
 //! The devices and routes that random frames are forwarded by, and the same for the model.
 
+use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
 use anyhow::{Context as _, Result};
+use mflow_hike::routing::{Receiver, Routing, Sender, Tagged};
 use mflow_hike::{Behaviour, Flavours, HOPS_TABLE};
+use nix::net::if_::if_nametoindex;
 
-use super::packet::Hop;
+use super::frames::VLANS;
+use super::packet::{Hop, Tag};
 use super::programs::{Model, Prefix};
 use crate::machine::command;
 use crate::network::topology;
@@ -20,6 +24,17 @@ pub(crate) const PORT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
 pub(crate) const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
 pub(crate) const TABLE_MAC: [u8; 6] = [2, 0, 0, 0, 1, 3];
 pub(crate) const CLOSED_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
+/// Devices that stand for VLANs on the port, with one tag and with two.
+pub(crate) const TAGGED: [(&str, [u8; 6], &[Tag]); 2] = [
+    ("tagged0", [2, 0, 0, 0, 3, 1], &[[0x81, 0, 0, 9]]),
+    (
+        "tagged1",
+        [2, 0, 0, 0, 4, 1],
+        &[[0x88, 0xa8, 0, 5], [0x81, 0, 0, 9]],
+    ),
+];
+/// The numbers in what is behind each of them: `10.4.N.0/24` and `fc00:N::/32`.
+pub(crate) const BLOCKS: [u16; 2] = [4, 6];
 pub(crate) const MTU: u16 = 1_400;
 /// All of these addresses are the host's own.
 const OWN_PREFIX: &str = "10.77.0.0/16";
@@ -79,21 +94,86 @@ pub(crate) fn up() -> Result<()> {
              route add fc00:2::/32 via fd00:10::2
              route add 2001:db8:1::/48 via fd00:f::3 table {OTHER_TABLE}
              neighbour add {LINK_LOCAL} lladdr {table} dev {PORT}
-             route add {stands_for} via {LINK_LOCAL} dev {PORT} table {HOPS_TABLE}"
+             route add {stands_for} via {LINK_LOCAL} dev {PORT} table {HOPS_TABLE}
+             route add blackhole 10.6.0.0/16
+             route add prohibit 10.7.0.0/16
+             route add unreachable 2001:db8:6::/48
+             route add blackhole 2001:db8:7::/48"
         ),
     )?;
+    for (number, (name, own, _)) in TAGGED.into_iter().enumerate() {
+        let (own, block) = (mac(own), BLOCKS[number]);
+        topology::ip_in(
+            NAMESPACE,
+            &format!(
+                "link add {name} mtu {MTU} address {own} type veth peer name {name}-peer mtu {MTU}
+                 link set {name} up
+                 link set {name}-peer up
+                 neighbour add 10.4.{block}.1 lladdr {next} dev {name}
+                 neighbour add fc00:{block}::1 lladdr {next} dev {name}
+                 route add 10.4.{block}.0/24 dev {name}
+                 route add fc00:{block}::/32 via fc00:{block}::1 dev {name} onlink"
+            ),
+        )?;
+    }
     // What XDP redirects to a veth needs a NAPI at its other end.
     command::run("ethtool -K peer0 gro on").map(drop)
 }
 
+/// Returns the tags that are known of frames which the loopback device receives, as it does in test runs, and of each whether its packets
+/// are left to the kernel. One of the tags that are drawn is nobody's.
+pub(crate) fn receivers() -> BTreeMap<[Tag; 2], bool> {
+    let tags = VLANS.map(|vlan| [0x8100u16, 0x88a8].map(|kind| tag(kind, vlan)));
+    let tags = tags.as_flattened();
+    let mut receivers = BTreeMap::new();
+    for &first in &tags[1..] {
+        receivers.insert([first, [0; 4]], first == tags[1]);
+        for &second in tags {
+            receivers.insert([first, second], false);
+        }
+    }
+    receivers
+}
+
+fn tag(kind: u16, vlan: u16) -> Tag {
+    let [kind, vlan] = [kind, vlan].map(u16::to_be_bytes);
+    [kind[0], kind[1], vlan[0], vlan[1]]
+}
+
+/// Returns what the programs are told of tags.
+pub(crate) fn routing() -> Result<Routing> {
+    let device = if_nametoindex("lo")?;
+    let receivers = receivers().into_iter().map(|(tags, is_left)| {
+        let receiver = Receiver {
+            is_left,
+            ..Receiver::plain(device)
+        };
+        (Tagged { device, tags }, receiver)
+    });
+    let senders = TAGGED.into_iter().map(|(name, _, tags)| {
+        let sender = Sender {
+            port: if_nametoindex(PORT)?,
+            tags: tags.to_vec(),
+        };
+        Ok((if_nametoindex(name)?, sender))
+    });
+    Ok(Routing {
+        receivers: receivers.collect(),
+        senders: senders.collect::<Result<_>>()?,
+        ..Routing::default()
+    })
+}
+
 /// Tells the model what the routes above, and those of the table, say.
 pub(crate) fn routes(model: &mut Model) -> Result<()> {
+    model.receivers = receivers();
     let hop = |source, destination, is_port| Hop {
         source,
         destination,
         mtu: MTU.into(),
         is_port,
-        forwards: true,
+        tags: &[],
+        kept: None,
     };
     let prefix = |text: &str| -> Result<Prefix> {
         let (address, bits) = text.split_once('/').context("a prefix")?;
@@ -137,6 +217,32 @@ pub(crate) fn routes(model: &mut Model) -> Result<()> {
             .fib
             .push((prefix(text)?, hop(CLOSED_MAC, None, false)));
     }
+    for (number, (_, source, tags)) in TAGGED.into_iter().enumerate() {
+        let block = BLOCKS[number];
+        let hop = |destination| Hop {
+            tags,
+            ..hop(source, destination, true)
+        };
+        for (text, destination) in [
+            (format!("10.4.{block}.1/32"), Some(NEXT_MAC)),
+            (format!("10.4.{block}.0/24"), None),
+            (format!("fc00:{block}::/32"), Some(NEXT_MAC)),
+        ] {
+            model.fib.push((prefix(&text)?, hop(destination)));
+        }
+    }
+    for text in [
+        "10.6.0.0/16",
+        "10.7.0.0/16",
+        "2001:db8:6::/48",
+        "2001:db8:7::/48",
+    ] {
+        let refused = Hop {
+            kept: Some("fw-refused"),
+            ..hop(PORT_MAC, None, true)
+        };
+        model.fib.push((prefix(text)?, refused));
+    }
     // What is the host's own, and what is for all hosts of a link or for all routers, is in a table that rules have looked at before: to
     // the main one, these are neighbours.
     let main = model.fib.clone();
@@ -152,7 +258,7 @@ pub(crate) fn routes(model: &mut Model) -> Result<()> {
         OWN_PREFIX,
     ] {
         let own = Hop {
-            forwards: false,
+            kept: Some("fw-no-route"),
             ..hop(PORT_MAC, None, true)
         };
         model.fib.push((prefix(text)?, own));

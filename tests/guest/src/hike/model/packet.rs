@@ -15,9 +15,14 @@ pub(crate) struct Hop {
     pub(crate) destination: Option<[u8; 6]>,
     pub(crate) mtu: usize,
     pub(crate) is_port: bool,
-    /// False: an address of the host's own, or of all hosts of a link.
-    pub(crate) forwards: bool,
+    /// The VLAN tags that frames take there.
+    pub(crate) tags: &'static [Tag],
+    /// The reason for which packets are not forwarded, such as an address of the host's own.
+    pub(crate) kept: Option<&'static str>,
 }
+
+/// A VLAN tag as it stands in a frame: kind, and number with priority.
+pub(crate) type Tag = [u8; 4];
 
 /// A frame on its way through a chain.
 #[derive(Clone)]

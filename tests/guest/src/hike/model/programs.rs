@@ -10,7 +10,7 @@ use std::rc::Rc;
 use mflow_hike::config::path::Exceptions;
 use mflow_hike::{Behaviour, Direction, ExactFlow, Lanes, Path, Rule};
 
-use super::packet::{Hop, Leaving, Packet, Segments, IPV4, IPV6, TCP, UDP};
+use super::packet::{Hop, Leaving, Packet, Segments, Tag, IPV4, IPV6, TCP, UDP};
 use crate::hike::TEST_RUN_MAC;
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
@@ -48,6 +48,8 @@ pub(crate) struct Model {
     /// Flows that have a class of their own.
     pub(crate) exact: BTreeMap<ExactFlow, Rc<Class>>,
     pub(crate) table: Vec<(Prefix, Hop)>,
+    /// The tags, without priorities, that some device is for, and whether all packets of that device are left to the kernel.
+    pub(crate) receivers: BTreeMap<[Tag; 2], bool>,
     /// The routes that the kernel's rules lead to.
     pub(crate) fib: Vec<(Prefix, Hop)>,
     /// The destinations that are the host's own.
@@ -122,7 +124,9 @@ impl Model {
                     .and_then(|()| packet.encapsulate(path)),
                 ("mon-in", ..) => self.monitor(packet, Direction::In),
                 ("mon-out", ..) => self.monitor(packet, Direction::Out),
-                ("fw-fib", path, _) => packet.forward(&self.fib, path.as_ref()),
+                ("fw-fib", path, _) => {
+                    packet.forward_by_kernel(&self.receivers, &self.fib, path.as_ref())
+                }
                 ("fw-table", path, _) => packet
                     .may_go(&self.own)
                     .and_then(|()| packet.forward(&self.table, path.as_ref())),
@@ -140,8 +144,10 @@ impl Model {
                     Some(Behaviour::EndX {
                         next_hop, flavours, ..
                     }),
-                ) => packet.end_x(*next_hop, *flavours, &self.fib),
-                ("dec", _, Some(behaviour)) => packet.dec(behaviour, &self.fib, &self.tables),
+                ) => packet.end_x(*next_hop, *flavours, &self.receivers, &self.fib),
+                ("dec", _, Some(behaviour)) => {
+                    packet.dec(behaviour, &self.receivers, &self.fib, &self.tables)
+                }
                 (name, ..) => panic!("no model of {name}"),
             };
             if let Err(reason) = done {
@@ -391,7 +397,11 @@ impl Packet {
         path: Option<&Path>,
     ) -> Result<(), &'static str> {
         let destination = self.forwardable()?;
-        let hop = route_to(routes, destination)?;
+        self.leave_or_tell(route_to(routes, destination)?, path)
+    }
+
+    /// Sends the packet to a next hop, or tells its source that the link does not take it.
+    fn leave_or_tell(&mut self, hop: &Hop, path: Option<&Path>) -> Result<(), &'static str> {
         let left = self.leave(hop);
         // The kernel would answer the one who has put it on the path: this host.
         let tells = |path: &&Path| path.exceptions == Exceptions::Told;
@@ -399,6 +409,36 @@ impl Packet {
         match (left, path.filter(tells)) {
             (Err("fw-too-big"), Some(path)) => Err(self.tell(path, hop.mtu, self.on_path)),
             _ => left,
+        }
+    }
+
+    fn forward_by_kernel(
+        &mut self,
+        receivers: &BTreeMap<[Tag; 2], bool>,
+        routes: &[(Prefix, Hop)],
+        path: Option<&Path>,
+    ) -> Result<(), &'static str> {
+        let destination = self.forwardable()?;
+        self.find_receiver(receivers)?;
+        self.leave_or_tell(route_to(routes, destination)?, path)
+    }
+
+    /// Looks which device the kernel would take the packet from: each is what it seems, but that of some tags.
+    pub(crate) fn find_receiver(
+        &self,
+        receivers: &BTreeMap<[Tag; 2], bool>,
+    ) -> Result<(), &'static str> {
+        let mut tags = [[0; 4]; 2];
+        let in_frame = self.frame[12..self.ip_at - 2].chunks(4);
+        for (tag, bytes) in tags.iter_mut().zip(in_frame) {
+            tag.copy_from_slice(bytes);
+            tag[2] &= 0x0f;
+        }
+        match receivers.get(&tags) {
+            _ if self.ip_at == 14 => Ok(()),
+            Some(false) => Ok(()),
+            Some(true) => Err("fw-device"),
+            None => Err("fw-vlan"),
         }
     }
 
@@ -442,7 +482,11 @@ impl Packet {
         }
         self.decrease_hop_limit();
         let kind = if self.is_v6() { IPV6 } else { IPV4 };
-        let link = [&next[..], &hop.source[..], &kind.to_be_bytes()].concat();
+        let tags = hop.tags.concat();
+        let link = [&next[..], &hop.source, &tags[..], &kind.to_be_bytes()].concat();
+        if link.len() > self.ip_at + self.headroom {
+            return Err("no-headroom");
+        }
         self.frame.splice(..self.ip_at, link);
         Err("forwarded")
     }
@@ -459,8 +503,8 @@ pub(crate) fn routable(address: IpAddr) -> bool {
 
 /// Returns the next hop for an address.
 pub(crate) fn route_to(routes: &[(Prefix, Hop)], address: IpAddr) -> Result<&Hop, &'static str> {
-    let hop = longest(routes, address).filter(|hop| hop.forwards);
-    hop.ok_or("fw-no-route")
+    let hop = longest(routes, address).ok_or("fw-no-route")?;
+    hop.kept.map_or(Ok(hop), Err)
 }
 
 /// Returns the entry with the longest prefix of an address.

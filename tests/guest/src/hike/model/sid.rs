@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 use mflow_hike::{Behaviour, Flavours};
 
-use super::packet::{Hop, Packet, IPV4, IPV6};
+use super::packet::{Hop, Packet, Tag, IPV4, IPV6};
 use super::programs::{route_to, Prefix};
 
 const IPV6_BYTES: usize = 40;
@@ -182,6 +182,7 @@ impl Packet {
         &mut self,
         next_hop: Ipv6Addr,
         flavours: Flavours,
+        receivers: &BTreeMap<[Tag; 2], bool>,
         fib: &[(Prefix, Hop)],
     ) -> Result<(), &'static str> {
         let mut headers = self.headers()?;
@@ -198,12 +199,14 @@ impl Packet {
         } else {
             return Err("sid-upper-layer");
         }
+        self.find_receiver(receivers)?;
         self.become_if_forwarded(sent, route_to(fib, next_hop.into())?)
     }
 
     pub(crate) fn dec(
         &mut self,
         behaviour: &Behaviour,
+        receivers: &BTreeMap<[Tag; 2], bool>,
         fib: &[(Prefix, Hop)],
         tables: &BTreeMap<u32, Vec<(Prefix, Hop)>>,
     ) -> Result<(), &'static str> {
@@ -222,6 +225,7 @@ impl Packet {
         }
         let inner = self.inside(&headers)?;
         let destination = inner.forwardable()?;
+        self.find_receiver(receivers)?;
         let routes = match table {
             Some(table) => tables.get(table).ok_or("fw-no-route")?,
             None => fib,

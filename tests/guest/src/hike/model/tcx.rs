@@ -75,7 +75,8 @@ impl Packet {
         let here = self
             .leaving
             .is_some_and(|leaving| leaving.device == Some(hop.source));
-        if !here && !hop.is_port {
+        // A VLAN's device is one like others here, and is no port.
+        if !here && (!hop.is_port || !hop.tags.is_empty()) {
             return Err("fw-no-port");
         }
         if let Some(next) = hop.destination {

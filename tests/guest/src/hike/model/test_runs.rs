@@ -51,11 +51,22 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "headers-apart",
         "fw-buffers",
         "port-dropped",
+        // Reasons of the host's routing have cases of their own.
+        "fw-tunnel",
+        "fw-disabled",
+        "fw-source",
+        "fw-redirect",
+        "fw-multipath",
+        "fw-icmp",
+        "fw-ipsec",
+        "fw-vrf",
     ];
     let at_xdp_alone = [
         "enc-hop-limit",
         "enc-hop-limit-end",
         "fw-hop-limit",
+        "fw-vlan",
+        "fw-device",
         "fw-no-neighbour",
         "no-headroom",
         "own-address",
