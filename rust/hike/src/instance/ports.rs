@@ -121,7 +121,8 @@ fn refusal(links: &Links, link: &Link) -> String {
             "{name} sends nothing for XDP while its other end has neither GRO nor an XDP program; try there: ethtool -K DEVICE gro on"
         ),
         (Some(InfoKind::Vlan), Some(below)) => format!(
-            "{name} is the device of a VLAN, which sends nothing for XDP; make {below} the port, which sends without a tag, {instead}"
+            "{name} is the device of a VLAN, which sends nothing for XDP; make {below} the port, by which fw-fib sends with the VLAN's tag, \
+             {instead}"
         ),
         (_, Some(below)) => {
             format!("{name} sends nothing for XDP; make {below} below it the port, {instead}")
