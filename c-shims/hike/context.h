@@ -5,7 +5,7 @@
  *
  * | | XDP | tcx |
  * |---|---|---|
- * | hike_context | a frame in one buffer | an sk_buff: its data may be in several buffers, and it may be several packets (GSO) |
+ * | hike_context | a frame, of which the first buffer is seen | an sk_buff: its headers are shown, and it may be several packets (GSO) |
  * | a packet has passed a hop (HIKE_IS_A_HOP) | when a program forwards it | before: the kernel has counted it, or it is the host's own |
  * | room for outer headers (hike_push) | as much as the driver has left | as much as the headers take |
  * | leaves by a port (hike_has_port, hike_leave_by) | to the driver | to the kernel's queues, offloads included |
