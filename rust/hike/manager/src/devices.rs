@@ -97,7 +97,12 @@ impl Devices {
             let below = device.above.and_then(|index| self.name(index));
             below.unwrap_or("the device below").to_owned()
         };
-        let instead = || format!("name its devices in its place{}", self.parts_of(device.index));
+        let instead = || {
+            format!(
+                "name its devices in its place{}",
+                self.parts_of(device.index)
+            )
+        };
         match (device.kind, hook) {
             (DeviceKind::Bond, Hook::Xdp) if mode == XdpMode::Generic => bail!(
                 "device {name}: it is a bond, {JOINED} where the stack runs programs; leave out mode = \"generic\", or {}",
@@ -276,7 +281,10 @@ mod tests {
             Device { mac, ..one },
             Device { mtu: 1_400, ..one },
             Device { index: 2, ..one },
-            Device { is_up: false, ..one },
+            Device {
+                is_up: false,
+                ..one
+            },
         ] {
             assert!(!of(one).are_those_of(&of(other)), "{other:?}");
         }

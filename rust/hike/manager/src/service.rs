@@ -272,10 +272,7 @@ impl v1::manager_server::Manager for Service {
         Ok(Response::new(v1::RulesResponse { rules }))
     }
 
-    async fn local_sids(
-        &self,
-        _: Request<v1::LocalSidsRequest>,
-    ) -> Answer<v1::LocalSidsResponse> {
+    async fn local_sids(&self, _: Request<v1::LocalSidsRequest>) -> Answer<v1::LocalSidsResponse> {
         let sids = self.with(|manager| sids(manager).map_err(|error| refused(&error)));
         let sids = sids.await?;
         Ok(Response::new(v1::LocalSidsResponse { sids }))

@@ -60,7 +60,8 @@ impl Place {
         if self.made.is_none() || file_at(&self.path) != self.made {
             return Ok(());
         }
-        fs::remove_file(&self.path).with_context(|| format!("cannot remove {}", self.path.display()))
+        fs::remove_file(&self.path)
+            .with_context(|| format!("cannot remove {}", self.path.display()))
     }
 }
 

@@ -98,21 +98,23 @@ fn behaviour(ports: Vec<String>) -> impl Strategy<Value = Behaviour> {
     let flavours = any::<[bool; 3]>().prop_map(|[psp, usp, usd]| Flavours { psp, usp, usd });
     let next_hop = (unicast(), option::of(any::<prop::sample::Index>()));
     let parts = (0..5u8, next_hop, option::of(1..=u32::MAX), flavours);
-    parts.prop_map(move |(kind, (next_hop, device), table, flavours)| match kind {
-        0 => Behaviour::End { flavours },
-        1 => {
-            let port = device.map(|device| &ports[device.index(ports.len())]);
-            let link_local = 0xfe80 << 112 | u128::from(next_hop) & u128::from(u64::MAX);
-            Behaviour::EndX {
-                next_hop: port.map_or(next_hop, |_| link_local.into()),
-                device: port.map(|port| port.parse().expect("a device can have it")),
-                flavours,
+    parts.prop_map(
+        move |(kind, (next_hop, device), table, flavours)| match kind {
+            0 => Behaviour::End { flavours },
+            1 => {
+                let port = device.map(|device| &ports[device.index(ports.len())]);
+                let link_local = 0xfe80 << 112 | u128::from(next_hop) & u128::from(u64::MAX);
+                Behaviour::EndX {
+                    next_hop: port.map_or(next_hop, |_| link_local.into()),
+                    device: port.map(|port| port.parse().expect("a device can have it")),
+                    flavours,
+                }
             }
-        }
-        2 => Behaviour::Dt4 { table },
-        3 => Behaviour::Dt6 { table },
-        _ => Behaviour::Dt46 { table },
-    })
+            2 => Behaviour::Dt4 { table },
+            3 => Behaviour::Dt6 { table },
+            _ => Behaviour::Dt46 { table },
+        },
+    )
 }
 
 fn counted() -> impl Strategy<Value = Counted> {

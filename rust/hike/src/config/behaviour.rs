@@ -322,9 +322,7 @@ mod tests {
         for text in ["::", "::1", "ff02::1"] {
             assert_eq!(
                 error(to(text)),
-                format!(
-                    "{text} can be no next hop: take a unicast address of the neighbour"
-                )
+                format!("{text} can be no next hop: take a unicast address of the neighbour")
             );
         }
         assert!(to("2001:db8::1").layout().is_ok());
@@ -335,7 +333,9 @@ mod tests {
         for text in ["2001:db8::1", "fe80:1::1"] {
             assert_eq!(
                 error(by(text, Some("eth1"))),
-                format!("{text} is not link-local (fe80::/64), and others have no device; leave it out")
+                format!(
+                    "{text} is not link-local (fe80::/64), and others have no device; leave it out"
+                )
             );
         }
         assert!(by("fe80::1", Some("eth1")).layout().is_ok());

@@ -31,7 +31,7 @@ use crate::counters::reason::{self, Reason};
 use crate::counters::sids::{self, Traffic};
 use crate::host::Host;
 use crate::maps::open;
-use crate::routing::Facts;
+use crate::routing::Facts as RoutingFacts;
 use crate::tables::access_list::{hits_in, is_in, HITS};
 use crate::tables::packets;
 
@@ -205,7 +205,7 @@ impl Generation {
     /// Tells the programs what there is of the host's routing now, for devices with these names.
     pub fn tell_routing<'a>(
         &self,
-        facts: &Facts,
+        facts: &RoutingFacts,
         attached: impl IntoIterator<Item = &'a str>,
     ) -> Result<()> {
         match self.hook {

@@ -105,7 +105,12 @@ impl Generation {
             let there = table.get(&place, 0)?;
             // Its number is what has come out of it.
             let number = there.number;
-            if there != (layout::Behaviour { number, ..behaviour.layout()? }) {
+            if there
+                != (layout::Behaviour {
+                    number,
+                    ..behaviour.layout()?
+                })
+            {
                 others.insert(place);
             }
         }

@@ -115,7 +115,8 @@ impl Devices {
             let links = netlink.list(libc::RTM_GETLINK, &[0; LINK_BYTES], |link| {
                 devices.all.extend(device(link));
             })?;
-            let addresses = netlink.list(libc::RTM_GETADDR, &request, |one| devices.address(one))?;
+            let addresses =
+                netlink.list(libc::RTM_GETADDR, &request, |one| devices.address(one))?;
             if links == Listed::Whole && addresses == Listed::Whole {
                 return Ok(devices);
             }

@@ -183,10 +183,8 @@ impl Facts {
         // Without an address, the kernel takes a loose filter for a strict one.
         let strict = rp_filter == 1 || rp_filter != 0 && !asked.has_ipv4;
         let in_vrf = place.asked != place.device;
-        let always_routed = self.routes.default
-            && !self.routes.refused
-            && !self.rules[0].unusual
-            && !in_vrf;
+        let always_routed =
+            self.routes.default && !self.routes.refused && !self.rules[0].unusual && !in_vrf;
         let loose = !strict && (rp_filter != 0 && !always_routed || self.routes.custom_local);
         Receiver {
             device: place.device,

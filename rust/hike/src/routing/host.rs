@@ -58,8 +58,12 @@ mod tests {
 
     #[test]
     fn the_configuration_says_whether_variables_are_cleared() {
-        assert!(!leaves_stack_dirty("CONFIG_NET=y\nCONFIG_INIT_STACK_ALL_ZERO=y\n"));
-        assert!(leaves_stack_dirty("# CONFIG_INIT_STACK_ALL_ZERO is not set\n"));
+        assert!(!leaves_stack_dirty(
+            "CONFIG_NET=y\nCONFIG_INIT_STACK_ALL_ZERO=y\n"
+        ));
+        assert!(leaves_stack_dirty(
+            "# CONFIG_INIT_STACK_ALL_ZERO is not set\n"
+        ));
         assert!(leaves_stack_dirty(""));
     }
 }

@@ -25,13 +25,18 @@ pub(crate) fn has_policies() -> Result<bool> {
     };
     let mut found = false;
     netlink.get(GET_COUNTS, &[0; 4], |message| {
-        let counts = attributes(message.body, 4).value(COUNTS).unwrap_or_default();
+        let counts = attributes(message.body, 4)
+            .value(COUNTS)
+            .unwrap_or_default();
         let count = |at: usize| counts.get(at..).and_then(word);
         found |= count(SENT_AT) != Some(0) || count(FORWARDED_AT) != Some(0);
     })?;
     // Kernels before 5.14 block nothing without a policy.
     let _unknown = netlink.get(GET_DEFAULT, &[0; 4], |message| {
-        found |= message.body.get(1..3).is_some_and(|of| of.contains(&BLOCKED));
+        found |= message
+            .body
+            .get(1..3)
+            .is_some_and(|of| of.contains(&BLOCKED));
     });
     Ok(found)
 }

@@ -251,7 +251,8 @@ pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
 impl<'a> Attributes<'a> {
     /// Returns the value of the first attribute of a kind.
     pub(crate) fn value(mut self, kind: u16) -> Option<&'a [u8]> {
-        self.find(|attribute| attribute.0 == kind).map(|found| found.1)
+        self.find(|attribute| attribute.0 == kind)
+            .map(|found| found.1)
     }
 
     /// Returns the attributes inside of the first one of a kind; none if that is not there.

@@ -112,8 +112,7 @@ impl Routes {
 
     fn remove(&mut self, route: Route) -> Noted {
         let counted = route.multipath
-            || route.v4
-                && (route.mtu.is_some() || route.is_custom_local() || route.refuses());
+            || route.v4 && (route.mtu.is_some() || route.is_custom_local() || route.refuses());
         if route.v4 && route.is_default() {
             // It may have been one of several, and is at once no more to be relied on.
             self.default = false;
@@ -276,7 +275,10 @@ mod tests {
             let metrics = attribute(METRICS, &attribute(MTU, &mtu.to_ne_bytes()));
             let route = body(24, 254, UNICAST, &[metrics]);
             note(&mut routes, libc::RTM_NEWROUTE, &route);
-            assert_eq!(note(&mut routes, libc::RTM_NEWROUTE, &route[..9]), Noted::Known);
+            assert_eq!(
+                note(&mut routes, libc::RTM_NEWROUTE, &route[..9]),
+                Noted::Known
+            );
         }
         assert_eq!(routes.least_mtu, Some(1_300));
     }

@@ -168,7 +168,8 @@ impl Routing {
         self.families = [v4.or(other_v4), v6.or(other_v6)];
         self.receivers.extend(&other.receivers);
         let senders = other.senders.iter();
-        self.senders.extend(senders.map(|(&device, sender)| (device, sender.clone())));
+        self.senders
+            .extend(senders.map(|(&device, sender)| (device, sender.clone())));
     }
 
     fn layout(&self) -> layout::Routing {

@@ -57,8 +57,7 @@ impl Configuration {
         let is_exact = |destination: &&Destination| matches!(destination, Destination::Address(_));
         let exact = self.classes.keys().filter(is_exact).count();
         let prefixes = self.classes.len() - exact;
-        let has_behaviour =
-            |way: &&Way| matches!(way, Way::Fast(fast) if fast.behaviour.is_some());
+        let has_behaviour = |way: &&Way| matches!(way, Way::Fast(fast) if fast.behaviour.is_some());
         let sids = self.classes.values().filter(has_behaviour).count();
         let kernel_routes = self.kernel_routes.len();
         for (kind, which, count, most) in [
@@ -144,7 +143,8 @@ impl Configuration {
         for (name, behaviour) in &self.behaviours {
             let checked = behaviour.check();
             let device = behaviour.device().map(DeviceName::as_str);
-            let checked = checked.and_then(|()| device.map_or(Ok(()), |name| self.check_port(name)));
+            let checked =
+                checked.and_then(|()| device.map_or(Ok(()), |name| self.check_port(name)));
             of(Kind::Behaviour, name, checked)?;
         }
         for (name, classed) in &self.flows {

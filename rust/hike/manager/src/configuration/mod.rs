@@ -121,9 +121,7 @@ impl Configuration {
 
     /// Returns what can be, and yet may not be meant, on a host by whose devices packets of this many bytes at most can leave.
     pub fn warnings(&self, most_mtu: Option<u32>) -> Vec<String> {
-        let is_sid = |way: &Way| {
-            matches!(way, Way::Fast(fast) if fast.behaviour.is_some() && fast.from.is_none())
-        };
+        let is_sid = |way: &Way| matches!(way, Way::Fast(fast) if fast.behaviour.is_some() && fast.from.is_none());
         let open = self.classes.iter().find(|(_, way)| is_sid(way));
         let open = open.filter(|_| self.inside.is_empty() && self.devices.len() > 1);
         let open = open.map(|(destination, _)| {

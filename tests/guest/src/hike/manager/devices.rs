@@ -289,13 +289,16 @@ fn kinds() -> Result<()> {
         "it says `{said}`"
     );
     for hook in ["xdp", "tcx"] {
-        let vrf = "it is a VRF, by which no packets come or leave; name its devices in its place: two";
+        let vrf =
+            "it is a VRF, by which no packets come or leave; name its devices in its place: two";
         refuses(hook, "red", vrf)?;
         let tunnel = "its packets have no Ethernet headers, behind which chains look for IP; name a device that has them";
         refuses(hook, "tunnel", tunnel)?;
     }
     let joined = "which gets packets that GRO has joined";
-    let vlan = format!("it is a VLAN, {joined}; name {LEFT} in its place, as chains look through VLAN tags");
+    let vlan = format!(
+        "it is a VLAN, {joined}; name {LEFT} in its place, as chains look through VLAN tags"
+    );
     refuses("xdp", "tagged", &vlan)?;
     let above = format!("it is above another device, {joined}; name {LEFT} in its place");
     refuses("xdp", "beside", &above)?;

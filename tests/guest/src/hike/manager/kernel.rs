@@ -215,7 +215,9 @@ same = {{ action = "End.X", next-hop = "{hop}", device = "{RIGHT}", flavours = [
     carried(2)?;
     // The kernel forgets routes of a device that is down, and neighbours.
     topology::ip_in(WAY1, &format!("link set {RIGHT} down"))?;
-    wait_until("the route is gone", || Ok(!daemon.diff(&wanted)?.is_empty()))?;
+    wait_until("the route is gone", || {
+        Ok(!daemon.diff(&wanted)?.is_empty())
+    })?;
     topology::ip_in(WAY1, &format!("link set {RIGHT} up\n{known}"))?;
     wait_until("the route is there again", || {
         Ok(daemon.diff(&wanted)?.is_empty())

@@ -106,7 +106,10 @@ fn counts() -> Result<()> {
         format!("hike_sid_packets_total{{sid=\"{six}\",behaviour=\"exit\"}} {PACKETS}"),
         format!("hike_sid_bytes_total{{sid=\"{six}\",behaviour=\"exit\"}} {bytes}"),
     ] {
-        ensure!(metrics.lines().any(|one| one == line), "no {line}: {metrics}");
+        ensure!(
+            metrics.lines().any(|one| one == line),
+            "no {line}: {metrics}"
+        );
     }
     daemon.kill()?;
     // A transaction that fails leaves counts as they are, too.

@@ -52,5 +52,6 @@ fn socket() -> Result<()> {
     ensure!(!place.socket().exists(), "its socket is still there");
     // Nor does one that was killed hold the place.
     beside.start()?.kill()?;
-    place.start()?.stop()
+    let started = place.start()?;
+    started.stop()
 }

@@ -6,9 +6,7 @@ use std::net::{Ipv6Addr, UdpSocket};
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::config::path::Mode;
-use mflow_hike::{
-    Behaviour, Class, DeviceName, Engine, Flavours, Hike, Traffic, HOPS_TABLE,
-};
+use mflow_hike::{Behaviour, Class, DeviceName, Engine, Flavours, Hike, Traffic, HOPS_TABLE};
 
 use super::kernel::{by_kernel, frame, Shape, ETHERNET_BYTES, HOP_LIMIT, MARK, PORT};
 use crate::hike::network::{

@@ -84,7 +84,8 @@ const CHANGES: [Change; 6] = [
     Change {
         what: "several next hops, and a policy that cannot be followed",
         knob: Some(["net/ipv4/fib_multipath_hash_policy", "1", "0"]),
-        lines: "-4 route add 192.0.2.0/24 nexthop via 10.8.1.2 dev out0 nexthop via 10.8.2.2 dev out1",
+        lines:
+            "-4 route add 192.0.2.0/24 nexthop via 10.8.1.2 dev out0 nexthop via 10.8.2.2 dev out1",
         reason: "fw-multipath",
         undo: "-4 route del 192.0.2.0/24",
         ..NOTHING
@@ -133,8 +134,10 @@ fn changes() -> Result<()> {
         link add link out1 name out1.9 type vlan id 9
         link set out1.9 up")?;
     neighbours("out1.9", "10.81.0.", "fd81::")?;
-    ip("-4 route add 10.9.0.0/16 via 10.81.0.2 dev out1.9 onlink table 101
-        -4 rule add pref 100 iif wan0.100 table 101")?;
+    ip(
+        "-4 route add 10.9.0.0/16 via 10.81.0.2 dev out1.9 onlink table 101
+        -4 rule add pref 100 iif wan0.100 table 101",
+    )?;
     becomes(&bed, &daemon, &[TAG], "forwarded", "a VLAN")?;
     ip("link del wan0.100")?;
     becomes(&bed, &daemon, &[TAG], "fw-vlan", "the VLAN has gone")?;

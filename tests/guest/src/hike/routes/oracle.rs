@@ -175,7 +175,10 @@ fn draw_route(rng: &mut Xoshiro256PlusPlus, v6: bool, beside: Beside) -> (&'stat
                 false => ["via 10.8.1.2 dev out0", "via 10.8.3.4 dev out2"],
             };
             let [one, other] = both;
-            ("", format!("nexthop {one} weight 2 nexthop {other} weight 3"))
+            (
+                "",
+                format!("nexthop {one} weight 2 nexthop {other} weight 3"),
+            )
         }
         _ => ("", hop),
     }
@@ -203,7 +206,11 @@ fn draw_selector(rng: &mut Xoshiro256PlusPlus, v6: bool) -> String {
             _ => "fwmark 0x5".to_owned(),
         }));
     }
-    let not = if rng.random_range(0..8) == 0 { "not " } else { "" };
+    let not = if rng.random_range(0..8) == 0 {
+        "not "
+    } else {
+        ""
+    };
     format!("{not}{}", words.join(" "))
 }
 

@@ -87,7 +87,15 @@ impl Packet {
             other => panic!("{other:?} are of two families"),
         };
         let tags = self.tags.concat();
-        [&ROUTER_MAC[..], &FROM_MAC, &tags[..], &kind, &ip[..], &payload[..]].concat()
+        [
+            &ROUTER_MAC[..],
+            &FROM_MAC,
+            &tags[..],
+            &kind,
+            &ip[..],
+            &payload[..],
+        ]
+        .concat()
     }
 
     fn ipv4(&self, source: [u8; 4], destination: [u8; 4], payload_bytes: usize) -> Vec<u8> {

@@ -5,7 +5,9 @@
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::Engine;
 
-use super::bed::{address, forwarding, ip, neighbours, Bed, IN, ROUTER, SOURCES_V4, SOURCES_V6, TO};
+use super::bed::{
+    address, forwarding, ip, neighbours, Bed, IN, ROUTER, SOURCES_V4, SOURCES_V6, TO,
+};
 use super::packet::Packet;
 use crate::hike::Case;
 use crate::network::{netns, topology};
@@ -31,7 +33,11 @@ fn tag(kind: u16, number: u16) -> [u8; 4] {
 
 /// Adds a VLAN's device on another one.
 fn add(node: &str, below: &str, name: &str, kind: u16, number: u16, mtu: u16) -> Result<()> {
-    let protocol = if kind == CUSTOMER { "802.1Q" } else { "802.1ad" };
+    let protocol = if kind == CUSTOMER {
+        "802.1Q"
+    } else {
+        "802.1ad"
+    };
     topology::ip_in(
         node,
         &format!(
