@@ -218,13 +218,15 @@ struct hike_route {
 
 /*
  * Set in the flags of a family: all of it is left to the kernel. There are IPsec policies; it is not forwarded; routes have several next
- * hops, among which the kernel chooses by what is not known here; or the look-up may take packets for those of a VRF.
+ * hops, among which the kernel chooses by what is not known here; the look-up may take packets for those of a VRF; or rules suppress
+ * routes, of which the look-up knows nothing.
  */
 #define HIKE_ROUTING_IPSEC 1
 #define HIKE_ROUTING_DISABLED 2
 #define HIKE_ROUTING_UNFORESEEN 4
 #define HIKE_ROUTING_VRFS 8
-#define HIKE_ROUTING_LEFT 15
+#define HIKE_ROUTING_SUPPRESSED 256
+#define HIKE_ROUTING_LEFT 271
 /* Set: some routes have several next hops. */
 #define HIKE_ROUTING_MULTIPATH 16
 /* Set: ICMP is left to the kernel, which chooses next hops for errors by the packet that is in them, or answers for neighbours. */

@@ -80,6 +80,8 @@ static __always_inline int hike_foresees(const struct hike_family *family, const
 			return HIKE_FW_IPSEC;
 		if (flags & HIKE_ROUTING_DISABLED)
 			return HIKE_FW_DISABLED;
+		if (flags & HIKE_ROUTING_SUPPRESSED)
+			return HIKE_FW_SUPPRESSED;
 		return flags & HIKE_ROUTING_UNFORESEEN ? HIKE_FW_MULTIPATH : HIKE_FW_VRF;
 	}
 	if (flags & HIKE_ROUTING_ICMP &&

@@ -5,7 +5,8 @@
  * kernel's own seg6 has only the outer packet for that, whose source is this host.
  *
  * The packet is turned round where it came in. Programs of chains note what is to be said, and tail-call one more program, which stands
- * once for all chains. At tcx packets cannot be turned round: there the kernel has answered before, by the MTU of the route.
+ * once for all chains. A veth sends nothing back unless its other end has an XDP program, too. At tcx packets cannot be turned round: there
+ * the kernel has answered before, by the MTU of the route.
  */
 #ifndef HIKE_TELL_H
 #define HIKE_TELL_H

@@ -299,6 +299,7 @@ impl Family {
     pub(crate) const ICMP: u32 = 32;
     pub(crate) const PORTS: u32 = 64;
     pub(crate) const REDIRECTS: u32 = 128;
+    pub(crate) const SUPPRESSED: u32 = 256;
 }
 
 /// `struct hike_routing`.

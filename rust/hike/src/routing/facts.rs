@@ -113,6 +113,8 @@ impl Facts {
                 || self.devices.all.values().any(answers),
             // IPv6 has no knob for that.
             redirects: true,
+            // net/ipv6/fib6_rules.c: fib6_rule_suppress() looks at a route that the look-up for programs leaves out.
+            suppressed: self.rules[1].suppress,
             multipath,
             ..self.both(self.rules[1])
         }

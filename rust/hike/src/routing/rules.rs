@@ -11,8 +11,9 @@ const HEADER_BYTES: usize = 12;
 /// Attributes.
 const PRIORITY: u16 = 6;
 const TABLE: u16 = 15;
-const SUPPRESS_IFGROUP: u16 = 13;
 const SUPPRESS_PREFIXLEN: u16 = 14;
+/// Of groups of devices, and of the lengths of prefixes: a route that is found and has one of these does not count.
+const SUPPRESSORS: [u16; 2] = [13, SUPPRESS_PREFIXLEN];
 const PROTOCOL: u16 = 21;
 const IP_PROTO: u16 = 22;
 const SPORT_RANGE: u16 = 23;
@@ -27,6 +28,8 @@ const USUAL: [(u32, u32); 3] = [(0, 255), (32_766, 254), (32_767, 253)];
 pub(crate) struct Rules {
     /// True if some look at protocols or ports.
     pub(crate) ports: bool,
+    /// True if some do not count what a table has found.
+    pub(crate) suppress: bool,
     /// True if there are others than those that each host has.
     pub(crate) unusual: bool,
 }
@@ -42,6 +45,7 @@ impl Rules {
             // One may have been missed: until the next message about rules, which is on its way, they may be any.
             Ok(Listed::Interrupted) => Ok(Self {
                 ports: true,
+                suppress: true,
                 unusual: true,
             }),
             // Kernels without policy routing have none.
@@ -54,8 +58,16 @@ impl Rules {
         let all = attributes(body, HEADER_BYTES);
         let has = |kind| all.value(kind).is_some();
         self.ports |= [IP_PROTO, SPORT_RANGE, DPORT_RANGE].into_iter().any(has);
+        self.suppress |= SUPPRESSORS
+            .into_iter()
+            .any(|kind| all.value(kind).and_then(word).is_some_and(is_suppressing));
         self.unusual |= !is_usual(body, all);
     }
+}
+
+/// Returns whether a suppressor is set.
+fn is_suppressing(value: u32) -> bool {
+    value != u32::MAX
 }
 
 fn is_usual(body: &[u8], mut all: Attributes<'_>) -> bool {
@@ -70,8 +82,7 @@ fn is_usual(body: &[u8], mut all: Attributes<'_>) -> bool {
     };
     let is_known = |(kind, value): (u16, &[u8])| match kind {
         PRIORITY | TABLE | PROTOCOL => true,
-        // No prefix and no group is suppressed.
-        SUPPRESS_IFGROUP | SUPPRESS_PREFIXLEN => word(value) == Some(u32::MAX),
+        kind if SUPPRESSORS.contains(&kind) => !word(value).is_none_or(is_suppressing),
         _ => false,
     };
     let place = (number(PRIORITY).unwrap_or(0), number(TABLE).unwrap_or(0));
@@ -103,8 +114,8 @@ mod tests {
             assert_eq!(rule(priority, table, &[]), Rules::default());
         }
         let unusual = Rules {
-            ports: false,
             unusual: true,
+            ..Rules::default()
         };
         assert_eq!(rule(100, 254, &[]), unusual);
         assert_eq!(rule(0, 100, &[]), unusual);
@@ -113,10 +124,28 @@ mod tests {
     }
 
     #[test]
+    fn suppressors_are_found() {
+        let suppress = Rules {
+            suppress: true,
+            unusual: true,
+            ..Rules::default()
+        };
+        for one in SUPPRESSORS {
+            let mut body = vec![10, 0, 0, 0, 0, 0, 0, TO_TABLE, 0, 0, 0, 0];
+            body.extend(attribute(one, &40_u32.to_ne_bytes()));
+            let mut rules = Rules::default();
+            let kind = libc::RTM_NEWRULE;
+            rules.add(Message { kind, body: &body });
+            assert_eq!(rules, suppress);
+        }
+    }
+
+    #[test]
     fn rules_for_ports_are_found() {
         let with_ports = Rules {
             ports: true,
             unusual: true,
+            ..Rules::default()
         };
         for kind in [IP_PROTO, SPORT_RANGE, DPORT_RANGE] {
             assert_eq!(rule(100, 100, &[(kind, &[53, 0, 53, 0])]), with_ports);

@@ -101,6 +101,8 @@ pub struct Family {
     pub unforeseen: bool,
     /// True if the look-up may take packets for those of a VRF.
     pub vrfs: bool,
+    /// True if rules suppress routes, and the look-up does not.
+    pub suppressed: bool,
     /// True if some routes have several next hops.
     pub multipath: bool,
     /// True if the kernel looks into ICMP.
@@ -121,6 +123,7 @@ impl Family {
             disabled: self.disabled || other.disabled,
             unforeseen: self.unforeseen || other.unforeseen,
             vrfs: self.vrfs || other.vrfs,
+            suppressed: self.suppressed || other.suppressed,
             multipath: self.multipath || other.multipath,
             icmp: self.icmp || other.icmp,
             ports: self.ports || other.ports,
@@ -136,6 +139,7 @@ impl Family {
             (self.disabled, Layout::DISABLED),
             (self.unforeseen, Layout::UNFORESEEN),
             (self.vrfs, Layout::VRFS),
+            (self.suppressed, Layout::SUPPRESSED),
             (self.multipath, Layout::MULTIPATH),
             (self.icmp, Layout::ICMP),
             (self.ports, Layout::PORTS),

@@ -14,8 +14,8 @@ use crate::hike::tables::classes::{entry_of, frame, path, run};
 use crate::hike::{instance, Case};
 
 /// A map's value in words: how it is counted, and then the number and the packets of each block.
-const WORDS: usize = 10;
-const WORDS_BEFORE_BLOCKS: usize = 2;
+const WORDS: usize = 11;
+const WORDS_BEFORE_BLOCKS: usize = 3;
 
 const FIRST: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 const SECOND: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));

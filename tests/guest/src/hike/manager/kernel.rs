@@ -13,7 +13,7 @@ use crate::hike::network::{
     mac, sids, text, Network, DST_V4, DST_V6, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE,
     WAY1,
 };
-use crate::hike::peers::kernel::{by_kernel, frame, Shape, Wire, HOP_LIMIT};
+use crate::hike::peers::kernel::{by_kernel, frame, Shape, Wire, HOP_LIMIT, MARK};
 use crate::hike::Case;
 use crate::machine::command::wait_until;
 use crate::network::{netns, topology};
@@ -189,7 +189,11 @@ same = {{ action = "End.X", next-hop = "{hop}", device = "{RIGHT}", flavours = [
             sids: 3,
         };
         let packet = frame(shape, 0, HOP_LIMIT)?;
-        by_kernel(shape, |()| wire.carry(&packet).map(drop))?;
+        // The first waypoint's socket sees nothing of what HIKE takes in the driver.
+        by_kernel(shape, |()| {
+            wire.src.send(&packet)?;
+            wire.dst.receive(&MARK).map(drop)
+        })?;
         let forwarded = daemon.counted("forwarded")?;
         ensure!(forwarded == times, "{forwarded} of {times} are forwarded");
         Ok(())

@@ -355,7 +355,7 @@ fn one_stream(engine: Engine, to: IpAddr, cuts: Cuts) -> Result<()> {
     let forwarded = packets("forwarded");
     let others: u64 = reasons
         .iter()
-        .filter(|(reason, _)| !["forwarded", "no-class"].contains(&reason.name))
+        .filter(|(reason, _)| !["forwarded", "no-class", "other-host"].contains(&reason.name))
         .map(|(_, packets)| packets)
         .sum();
     let told =

@@ -49,6 +49,19 @@ pub(crate) struct Bed {
 /// The frames that were seen of a packet behind the router, with their devices. A VLAN's device shows that the packet had its tag.
 pub(crate) type Seen = BTreeSet<(String, Vec<u8>)>;
 
+/// The bytes of a frame that are shown: its headers.
+const SHOWN_BYTES: usize = 80;
+
+/// Returns the places where a packet was seen, and how it began there.
+fn text(seen: Option<&Seen>) -> String {
+    let places = seen.into_iter().flatten();
+    let shown = places.map(|(device, frame)| {
+        let bytes = &frame[..frame.len().min(SHOWN_BYTES)];
+        format!("{device} {bytes:02x?} of {} bytes", frame.len())
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
 impl Bed {
     pub(crate) fn up() -> Result<Self> {
         for node in [FROM, ROUTER, TO] {
@@ -170,7 +183,9 @@ impl Bed {
             let (expected, seen) = (compared.kernels.get(&number), ours.get(&number));
             ensure!(
                 expected == seen,
-                "packet {number}, {packet:?}:\nwith HIKE {seen:02x?}\nand from the kernel {expected:02x?}\n{:?}",
+                "packet {number}, {packet:?}:\nwith HIKE {}\nand from the kernel {}\n{:?}",
+                text(seen),
+                text(expected),
                 compared.reasons
             );
         }

@@ -49,15 +49,18 @@ enum Beside {
     LooseSources,
     RouteMtu,
     Several,
+    /// Rules of IPv6, too, suppress routes: HIKE leaves all of IPv6 then.
+    Suppressors,
 }
 
-const BESIDE: [Beside; 6] = [
+const BESIDE: [Beside; 7] = [
     Beside::Nothing,
     Beside::LooseSources,
     Beside::Nothing,
     Beside::StrictSources,
     Beside::RouteMtu,
     Beside::Several,
+    Beside::Suppressors,
 ];
 
 fn drawn(scale: &Scale) -> Result<()> {
@@ -142,7 +145,7 @@ fn draw_lines(rng: &mut Xoshiro256PlusPlus, beside: Beside) -> String {
         for number in 0..rng.random_range(4..8) {
             let preference = 100 + number;
             let selector = draw_selector(rng, v6);
-            let action = draw_action(rng, v6);
+            let action = draw_action(rng, v6, beside);
             lines += &format!("{family} rule add pref {preference} {selector} {action}\n");
         }
     }
@@ -214,12 +217,14 @@ fn draw_selector(rng: &mut Xoshiro256PlusPlus, v6: bool) -> String {
     format!("{not}{}", words.join(" "))
 }
 
-fn draw_action(rng: &mut Xoshiro256PlusPlus, v6: bool) -> String {
+fn draw_action(rng: &mut Xoshiro256PlusPlus, v6: bool, beside: Beside) -> String {
     let bits = if v6 { 40 } else { 20 };
     match rng.random_range(0..10) {
         0 => "blackhole".to_owned(),
         1 => "prohibit".to_owned(),
-        2 | 3 => format!("table main suppress_prefixlength {bits}"),
+        2 | 3 if !v6 || beside == Beside::Suppressors => {
+            format!("table main suppress_prefixlength {bits}")
+        }
         _ => format!("table {}", one(rng, &TABLES)),
     }
 }
