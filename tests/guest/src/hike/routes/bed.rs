@@ -53,13 +53,13 @@ pub(crate) type Seen = BTreeSet<(String, Vec<u8>)>;
 const SHOWN_BYTES: usize = 80;
 
 /// Returns the places where a packet was seen, and how it began there.
-fn text(seen: Option<&Seen>) -> String {
+fn shown(seen: Option<&Seen>) -> String {
     let places = seen.into_iter().flatten();
-    let shown = places.map(|(device, frame)| {
+    let all = places.map(|(device, frame)| {
         let bytes = &frame[..frame.len().min(SHOWN_BYTES)];
         format!("{device} {bytes:02x?} of {} bytes", frame.len())
     });
-    shown.collect::<Vec<_>>().join(", ")
+    all.collect::<Vec<_>>().join(", ")
 }
 
 impl Bed {
@@ -184,8 +184,8 @@ impl Bed {
             ensure!(
                 expected == seen,
                 "packet {number}, {packet:?}:\nwith HIKE {}\nand from the kernel {}\n{:?}",
-                text(seen),
-                text(expected),
+                shown(seen),
+                shown(expected),
                 compared.reasons
             );
         }
