@@ -317,6 +317,8 @@ fn shared() -> Result<()> {
     let all_pass = |hike: &Hike| pass_all(PAYLOAD_BYTES, || forwarded(hike));
     all_pass(&hike).context("two instances")?;
     drop(first);
+    let said = netns::run(NEAR, &format!("ip link show {NEAR_NIC}"))?;
+    ensure!(said.contains("prog/xdp"), "its program is gone: {said}");
     all_pass(&hike).context("the first one is gone")?;
     // As a device of an instance, the port has the instance's entry.
     netns::within(NEAR, || hike.attach(NEAR_NIC))?;

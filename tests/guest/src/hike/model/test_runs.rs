@@ -57,6 +57,7 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "fw-source",
         "fw-redirect",
         "fw-multipath",
+        "fw-suppressed",
         "fw-icmp",
         "fw-ipsec",
         "fw-vrf",

@@ -3,11 +3,13 @@
 //! Devices that require signed segment routing headers (`seg6_require_hmac`): the kernel drops what is not signed, so HIKE, which
 //! verifies nothing, must not forward it. What has no SRH needs no signature.
 
+use std::net::{Ipv6Addr, UdpSocket};
+
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::config::path::Mode;
 use mflow_hike::{Behaviour, Class, Engine, Flavours, Hike};
 
-use super::kernel::{by_kernel, frame, Shape, HOP_LIMIT, MARK};
+use super::kernel::{by_kernel, frame, Shape, HOP_LIMIT, MARK, PORT};
 use crate::hike::network::{
     attach, Network, DST, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1, WAY2,
 };
@@ -49,6 +51,8 @@ struct Node {
 
 fn required(engine: Engine) -> Result<()> {
     let _network = Network::up()?;
+    // Without it, dst would answer that nobody listens, and quote the packet.
+    let _sink = netns::within(DST, || Ok(UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT))?))?;
     topology::ip_in(INGRESS, &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
     let flavours = Flavours::default();
     let end = Behaviour::End { flavours };
