@@ -10,7 +10,7 @@
 use anyhow::{bail, ensure, Context as _, Result};
 use aya::programs::links::FdLink;
 use aya::programs::xdp::XdpMode;
-use aya::programs::{loaded_links, loaded_programs, Program};
+use aya::programs::{loaded_links, loaded_programs, Program, ProgramInfo};
 use netlink_packet_route::link::InfoKind;
 
 use super::kept_link::KeptLink;
@@ -84,8 +84,9 @@ pub(crate) fn make_way(index: u32) -> Result<()> {
 /// Keeps a program where it is, if it is ours, together with the one who has put it there.
 fn shared(program: u32) -> Result<Option<KeptLink>> {
     let mut programs = loaded_programs().flatten();
-    let is_ours =
-        programs.any(|one| one.id() == program && one.name_as_str() == Some(PASS_PROGRAM));
+    let found = programs.find(|one| one.id() == program);
+    let is_ours = found.map(|found| is_pass(&found)).transpose()?;
+    let is_ours = is_ours.unwrap_or(false);
     if !is_ours {
         return Ok(None);
     }
@@ -96,6 +97,16 @@ fn shared(program: u32) -> Result<Option<KeptLink>> {
     };
     let link = KeptLink::open(link.id()).context("cannot share the program of a port")?;
     Ok(Some(link))
+}
+
+/// Returns whether a program is that of ports. Kernels without BPF for events have programs without names, of which the instructions tell.
+fn is_pass(program: &ProgramInfo) -> Result<bool> {
+    if let Some(name) = program.name_as_str() {
+        return Ok(name == PASS_PROGRAM);
+    }
+    let mut object = loader::pass()?;
+    let own = loader::program(&mut object, PASS_PROGRAM)?.info()?;
+    Ok(program.tag() == own.tag())
 }
 
 /// Attaches our program in the driver of a device.
