@@ -19,13 +19,11 @@ struct net {
 	struct ns_common ns;
 };
 
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
 struct net_device {
 	int ifindex;
-	possible_net_t nd_net;
+	struct {
+		struct net *net;
+	} nd_net;
 };
 
 #pragma clang attribute pop

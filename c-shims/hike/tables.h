@@ -85,7 +85,7 @@ struct hike_packet {
 	__u8 ip_at;
 	/* 4 or 6. */
 	__u8 version;
-	/* How often the outermost headers are those that `enc` has put there, of the class's path. */
+	/* The number of times that `enc` has put the headers of the class's path in front. */
 	__u8 is_on_path;
 	/* The place in the chain of the program that has its turn; only the engine that tail-calls uses this and the chain. */
 	__u8 position;
@@ -129,7 +129,7 @@ struct hike_path {
 	__u64 header[HIKE_PATH_BYTES / sizeof(__u64)];
 };
 
-/* What the source of the packet that a CPU has is told (tell.h), and how many sources this CPU may tell yet. */
+/* The message to the source of the packet that a CPU has (tell.h), and how many sources this CPU may tell yet. */
 struct hike_telling {
 	/* That of the tunnel, which says it. */
 	__u8 source[16];

@@ -48,7 +48,7 @@ int hike_start_chain(struct hike_context *context)
 HIKE_EACH_PROGRAM(HIKE_PROGRAM);
 
 #ifndef HIKE_TCX
-/* What chains of either engine call to tell the source of a packet that it is too big. */
+/* Tells the source of a packet that it is too big. Chains of either engine call it. */
 SEC(HIKE_SECTION)
 int hike_tell_call(struct hike_context *context)
 {

@@ -241,7 +241,7 @@ static __always_inline int hike_action_of(int reason)
 {
 	if (reason == HIKE_FORWARDED)
 		return XDP_REDIRECT;
-	/* What is left of it is the answer to its source. */
+	/* The rest of it is the answer to its source. */
 	if (reason == HIKE_ENC_TOO_BIG_TOLD)
 		return XDP_TX;
 	return reason < HIKE_FORWARDED ? XDP_PASS : XDP_DROP;

@@ -4,8 +4,8 @@
  * Fragmentation Needed. The MTU is that of the path or link less the outer headers, and the source is that of the packet inside: the
  * kernel's own seg6 has only the outer packet for that, whose source is this host.
  *
- * The packet is turned round where it came in. Programs of chains note what is to be said, and tail-call one more program, which stands
- * once for all chains. A veth sends nothing back unless its other end has an XDP program, too. At tcx packets cannot be turned round: there
+ * The packet is turned round where it came in. Programs of chains note what is to be said, and tail-call one more program, which all
+ * chains share. A veth sends nothing back unless its other end has an XDP program, too. At tcx packets cannot be turned round: there
  * the kernel has answered before, by the MTU of the route.
  */
 #ifndef HIKE_TELL_H
@@ -24,7 +24,7 @@
 	((void)(CONTEXT), (void)(PACKET), (void)(MTU), HIKE_FW_TOO_BIG)
 #else
 
-/* Where the tunnel's source is in the headers of a path, in words. */
+/* The place of the tunnel's source in the headers of a path, in words. */
 #define HIKE_PATH_SOURCE_WORD 1
 
 HIKE_MAP(telling, BPF_MAP_TYPE_PERCPU_ARRAY, 1, sizeof(__u32), sizeof(struct hike_telling), 0);

@@ -31,7 +31,7 @@ const CHAINS: [&str; 5] = [
 ];
 /// Those of them that hand on what mflow is asked for.
 const LANES: &str = "lanes";
-/// What classes ask for beside a chain.
+/// The wishes of a class beside its chain.
 type Asked = (Option<Lanes>, Option<Origin>);
 
 fn unicast() -> impl Strategy<Value = Ipv6Addr> {

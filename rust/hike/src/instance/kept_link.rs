@@ -37,7 +37,7 @@ impl KeptLink {
         unsafe { call(bpf_cmd::BPF_OBJ_PIN, &mut attr) }.map(drop)
     }
 
-    /// Takes its program off, whoever keeps the link.
+    /// Takes its program off, though others may keep the link.
     pub(crate) fn detach(&self) -> io::Result<()> {
         let mut attr = no_attr();
         attr.link_detach.link_fd = self.number();

@@ -243,7 +243,7 @@ fn with_daemons(mtu: u32, work: impl FnOnce(&Daemon<'_>, &Daemon<'_>) -> Result<
     let (near_daemon, far_daemon) = (near.start()?, far.start()?);
     near_daemon.apply(&near_file(mtu)).context("at near")?;
     far_daemon.apply(&far_file()).context("at far")?;
-    // A NIC that has got a program may begin anew.
+    // A NIC that has got a program may begin again.
     settled()?;
     work(&near_daemon, &far_daemon)
 }

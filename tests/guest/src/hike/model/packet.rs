@@ -30,7 +30,7 @@ pub(crate) struct Packet {
     pub(crate) frame: Vec<u8>,
     pub(crate) ip_at: usize,
     pub(crate) headroom: usize,
-    /// How often it has the headers of its class's path in front.
+    /// The number of times that it has the headers of its class's path in front.
     pub(crate) on_path: usize,
     /// The metadata that the chain leaves in front of the frame.
     pub(crate) metadata: Vec<u8>,

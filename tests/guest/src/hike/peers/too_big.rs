@@ -55,7 +55,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }]
 }
 
-/// Where it is narrow.
+/// A narrow place.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     chain: &'static str,

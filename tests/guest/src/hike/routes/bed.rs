@@ -17,7 +17,7 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_hike::{Class, Destination, Engine, Hike};
 use nix::net::if_::if_nametoindex;
 
-use super::packet::{number, Packet};
+use super::packet::{number, Packet, FROM_MAC, ROUTER_MAC};
 use crate::hike::instance;
 use crate::hike::network::text;
 use crate::network::packet_socket::PacketSocket;
@@ -29,8 +29,6 @@ pub(crate) const TO: &str = "receiver";
 pub(crate) const IN: &str = "wan0";
 const BEFORE: &str = "wan1";
 pub(crate) const PORTS: [&str; 3] = ["out0", "out1", "out2"];
-pub(crate) const ROUTER_MAC: [u8; 6] = [2, 0, 0, 8, 0xff, 1];
-pub(crate) const FROM_MAC: [u8; 6] = [2, 0, 0, 8, 0xff, 2];
 /// Looks in a row in which no frame is seen: then nothing is on its way any more.
 const QUIET: u32 = 3;
 /// Hosts behind each device of the router.

@@ -63,7 +63,6 @@ const CHANGES: [Change; 6] = [
         lines: "-4 route add 10.88.0.0/24 via 10.8.2.2 dev out1",
         reason: "fw-source",
         undo: "-4 route del 10.88.0.0/24",
-        ..NOTHING
     },
     Change {
         what: "a policy of IPsec",
@@ -88,7 +87,6 @@ const CHANGES: [Change; 6] = [
             "-4 route add 192.0.2.0/24 nexthop via 10.8.1.2 dev out0 nexthop via 10.8.2.2 dev out1",
         reason: "fw-multipath",
         undo: "-4 route del 192.0.2.0/24",
-        ..NOTHING
     },
     Change {
         what: "a group of next hops, and a policy that cannot be followed",
@@ -98,7 +96,6 @@ const CHANGES: [Change; 6] = [
             nexthop add id 10 group 1/2",
         reason: "fw-multipath",
         undo: "nexthop flush",
-        ..NOTHING
     },
 ];
 

@@ -4,8 +4,8 @@
 
 use std::net::IpAddr;
 
-use super::bed::{FROM_MAC, ROUTER_MAC};
-
+pub(crate) const ROUTER_MAC: [u8; 6] = [2, 0, 0, 8, 0xff, 1];
+pub(crate) const FROM_MAC: [u8; 6] = [2, 0, 0, 8, 0xff, 2];
 /// Stands in front of the number.
 const MARK: [u8; 8] = *b"numbered";
 const IPV4: [u8; 2] = [8, 0];
@@ -172,7 +172,7 @@ impl Packet {
     fn icmp(&self) -> Vec<u8> {
         let echo = if self.protocol == ICMP { 8 } else { 128 };
         let unreachable = if self.protocol == ICMP { 3 } else { 1 };
-        if self.ports.0 % 2 == 0 {
+        if self.ports.0.is_multiple_of(2) {
             return vec![echo, 0, 0, 0, 0, 1, 0, 1];
         }
         let inner = Self {

@@ -6,9 +6,9 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_hike::Engine;
 
 use super::bed::{
-    address, forwarding, ip, neighbours, sysctl, Bed, FROM_MAC, IN, ROUTER, SOURCES_V4, SOURCES_V6,
+    address, forwarding, ip, neighbours, sysctl, Bed, IN, ROUTER, SOURCES_V4, SOURCES_V6,
 };
-use super::packet::Packet;
+use super::packet::{Packet, FROM_MAC};
 use crate::hike::network::text;
 use crate::hike::Case;
 use crate::network::netns;
