@@ -176,9 +176,10 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
 
 /*
  * Colours (HIKE_IN) and counts the packet, or the segments that it becomes, if it is one of a monitored flow; a function of its own, as
- * chains may have several. The path is the one whose headers are the outermost; HIKE_PATHS: it is not known.
+ * chains may have several. The path is the one whose headers are the outermost; HIKE_PATHS: it is not known. Returns the time for which
+ * packets of the flow get this colour in their traffic class; 0: it is not given there.
  */
-static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __u32 segments,
+static __noinline __u64 hike_monitor(struct hike_context *context, __u32 ip_at, __u32 segments,
 				   enum hike_direction direction, __u32 path)
 {
 	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);
@@ -219,7 +220,7 @@ static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __
 		}
 	}
 	hike_count(counters, block, segments);
-	return 0;
+	return direction == HIKE_IN && !byte ? (block + 1) * counters->period_ns - now_ns : 0;
 }
 
 #endif

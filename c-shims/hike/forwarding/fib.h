@@ -9,6 +9,7 @@
 #include "forward.h"
 #include "source.h"
 #include "transport.h"
+#include "../cache/next_hop.h"
 #include "../srv6/headers.h"
 
 /* Says what is looked for: a packet of this length; returns HIKE_NEXT, or why the kernel must see it. */
@@ -113,10 +114,10 @@ static __always_inline int hike_not_found(struct hike_context *context, struct b
 
 /*
  * Returns HIKE_NEXT and the next hop, or what becomes of the packet without. @fib is what is asked, and of no more use then. @turns: the
- * kernel sends redirects for such packets.
+ * kernel sends redirects for such packets. @asks: the kernel may get one of them to ask for the next hop's address again.
  */
 static __always_inline int hike_look_up(struct hike_context *context, const struct hike_packet *packet,
-					struct bpf_fib_lookup *fib, __u32 flags, bool turns,
+					struct bpf_fib_lookup *fib, __u32 flags, bool turns, bool asks,
 					struct hike_hop *hop)
 {
 	const struct hike_routing *routing = hike_this_routing();
@@ -147,10 +148,13 @@ static __always_inline int hike_look_up(struct hike_context *context, const stru
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
 		return hike_not_found(context, fib, answer);
 	hop->port = fib->ifindex;
+	hop->mtu = fib->mtu_result < family->most_bytes ? fib->mtu_result : family->most_bytes;
 	hike_copy_mac(hop->source, fib->smac);
 	hike_copy_mac(hop->destination, fib->dmac);
 	if (!HIKE_IS_A_HOP)
 		return HIKE_NEXT;
+	/* The check of the source takes the place of what has been said. */
+	hop->stale = asks ? hike_find_stale(fib) : NULL;
 	if (turns && family->flags & HIKE_ROUTING_REDIRECTS && hop->port == receiver.device)
 		return HIKE_FW_REDIRECT;
 	if (!v4)
