@@ -9,6 +9,7 @@
 #define HIKE_CACHE_KEY_H
 
 #include "../classes/exact_flow.h"
+#include "tables.h"
 
 /* The first byte of an IPv4 header without options. */
 #define HIKE_PLAIN_IPV4 0x45
