@@ -8,7 +8,7 @@
 #include "tables.h"
 
 const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
-/* What the cache learns of the chain's packets: HIKE_LEARNS_WAY, ... */
+/* The parts of its packets' way that the cache learns: HIKE_LEARNS_WAY, ... */
 const volatile __u8 hike_learns;
 #define HIKE_LEARNS hike_learns
 

@@ -70,13 +70,16 @@ static __always_inline __u32 hike_read_key(const struct hike_context *context, _
 	return hike_keyed_bytes(ip4, end, hike_bytes4(ip4), sizeof(*ip4));
 }
 
-/* Returns the place of a key. Flows that share one slow each other down, and do nothing worse. */
+/*
+ * Returns the place of a key: the highest bits, on which all of it has an effect. Flows that share one slow each other down, and do nothing
+ * worse.
+ */
 static __always_inline __u32 hike_key_index(const __u64 key[HIKE_KEY_WORDS])
 {
 	__u64 hash = (key[2] ^ key[4] * 3 ^ key[5]) * 0x9e3779b97f4a7c15ULL +
 		     (key[0] ^ key[1] ^ key[3] * 5) * 0xc2b2ae3d27d4eb4fULL;
 
-	return (hash >> 32) % HIKE_CACHE_ENTRIES;
+	return hash >> (64 - __builtin_ctz(HIKE_CACHE_ENTRIES));
 }
 
 static __always_inline bool hike_is_key(const __u64 one[HIKE_KEY_WORDS], const __u64 other[HIKE_KEY_WORDS])

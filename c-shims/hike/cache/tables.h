@@ -27,7 +27,7 @@ struct hike_epoch {
 /* Room for what is in front of a packet that leaves: a link header with two VLAN tags, and the outer headers of a path. A multiple of 16. */
 #define HIKE_HEAD_BYTES 240
 
-/* What has become of a flow's packet, and becomes of the next ones. */
+/* The way of a flow's packet, which the next ones take, too. */
 struct hike_cached {
 	__u64 key[HIKE_KEY_WORDS];
 	__u64 epoch;
@@ -48,11 +48,11 @@ struct hike_cached {
 	__u8 is_monitored;
 	__u8 direction;
 	__u8 zero;
-	/* What is in front of the packet as it came, but for its link header: in words, as they are copied. */
+	/* The bytes in front of the packet's IP header when it left: in words, as they are copied. */
 	__u64 head[HIKE_HEAD_BYTES / sizeof(__u64)];
 };
 
-/* What is learned of the ways of a chain's packets: 0 is nothing. User space gives it to the programs of the chain. */
+/* The parts of its packets' way that are learned of a chain; 0: nothing. User space gives it to the programs of the chain. */
 #define HIKE_LEARNS_WAY 1
 #define HIKE_LEARNS_MON_IN 2
 #define HIKE_LEARNS_MON_OUT 4
@@ -70,7 +70,7 @@ struct hike_fill {
 	__u32 bytes;
 	/* Set: the members above are those of the packet, and it may be learned. */
 	__u8 is_armed;
-	/* What its chain lets learn: only the engine that tail-calls uses this. */
+	/* The parts that its chain lets learn: only the engine that tail-calls uses this. */
 	__u8 learns;
 	__u8 zero[6];
 	/* The number of packets that an entry was good for, that none was good for, and that made an entry. */

@@ -26,7 +26,7 @@ pub struct CacheCounts {
 }
 
 /// Returns the counts of the instance in a folder; none if it has no cache.
-pub(crate) fn read(folder: &Path) -> Result<CacheCounts> {
+pub fn read(folder: &Path) -> Result<CacheCounts> {
     let mut sum = CacheCounts::default();
     if !folder.join(NAME).exists() {
         return Ok(sum);

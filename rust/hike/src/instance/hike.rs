@@ -26,7 +26,7 @@ pub(super) mod ports;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -159,8 +159,9 @@ pub struct Hike {
     tracing: Option<Tracing>,
     /// Why the kernel takes none.
     untraced: Option<String>,
-    /// The thread that moves it then.
+    /// The thread that moves it then, and the network namespace of the devices.
     watch: Option<Watch>,
+    namespace: Option<(u64, u64)>,
     /// True if all of it stays in the kernel when this is dropped.
     stays: bool,
 }
@@ -281,6 +282,7 @@ impl Hike {
             tracing,
             untraced,
             watch: None,
+            namespace: None,
             stays: false,
         };
         hike.behaviours.put(0, None);
@@ -307,14 +309,25 @@ impl Hike {
     }
 
     /// Learns from now on of changes in the calling thread's network namespace. That is done for devices that are
-    /// [attached](Self::attach).
+    /// [attached](Self::attach). With devices of several namespaces, packets do without the cache.
     pub fn watch(&mut self) -> Result<()> {
-        if self.hook == Hook::Xdp && self.watch.is_none() {
-            self.watch = match &self.tracing {
-                Some(_) => watch::note_stale(&self.folder).map(|()| None)?,
-                None => Watch::begin(&self.folder)?,
-            };
+        let here = namespace()?;
+        if self.hook != Hook::Xdp || self.namespace == Some(here) {
+            return Ok(());
         }
+        self.watch = None;
+        let is_first = self.links.is_empty();
+        self.namespace = Some(here);
+        // Devices have numbers, which others have elsewhere.
+        self.epoch.moves();
+        self.watch = match (&self.tracing, is_first) {
+            (_, false) => {
+                self.epoch.watch_until(0);
+                None
+            }
+            (Some(_), true) => watch::note_stale(&self.folder).map(|()| None)?,
+            (None, true) => Watch::begin(&self.folder)?,
+        };
         Ok(())
     }
 
@@ -451,6 +464,13 @@ pub(crate) fn remove(folder: &FilePath) {
 /// Makes a folder that nobody but its owner can look into, as nobody else can open the maps in it.
 fn make_folder(folder: &FilePath) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(folder)
+}
+
+/// Returns what the calling thread's network namespace is known by.
+fn namespace() -> Result<(u64, u64)> {
+    let own = fs::metadata("/proc/thread-self/ns/net");
+    let own = own.context("cannot look at the network namespace")?;
+    Ok((own.dev(), own.ino()))
 }
 
 fn route_key(destination: Destination) -> Result<Key<Address>> {

@@ -10,8 +10,9 @@ use std::ops::Range;
 
 use anyhow::{bail, ensure, Result};
 use mflow_hike::limits::TOLD_AT_ONCE;
-use mflow_hike::{Direction, Engine, Flow, Hike, Hook};
+use mflow_hike::{Cache, Direction, Engine, Flow, Hike, Hook};
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::RngExt as _;
 
 use super::frames;
 use super::packet::Leaving;
@@ -30,7 +31,7 @@ const TOLD: u64 = TOLD_AT_ONCE as u64 / 2;
 pub(crate) struct Comparison {
     pub(crate) hook: Hook,
     pub(crate) seed: u64,
-    pub(crate) engines: Vec<(Engine, Hike)>,
+    pub(crate) engines: Vec<((Engine, Cache), Hike)>,
     pub(crate) model: Model,
     /// The destinations of frames.
     pub(crate) destinations: Vec<IpAddr>,
@@ -38,6 +39,9 @@ pub(crate) struct Comparison {
     pub(crate) flows: Vec<(Flow, Direction)>,
     pub(crate) test_runs: TestRuns,
 }
+
+/// Frames of a flow in a row, at most.
+const MOST_OF_A_FLOW: u32 = 4;
 
 struct Drawn {
     number: u64,
@@ -81,8 +85,13 @@ impl Comparison {
             let numbers = first..numbers.end.min(first + group);
             let mut again = rng.clone();
             for number in numbers.clone() {
-                let drawn = self.draw(rng, number);
+                let mut drawn = self.draw(rng, number);
                 self.hold_against_model(&drawn)?;
+                // More of the same flow: what was learned of it must be true of them.
+                for _ in 0..rng.random_range(0..MOST_OF_A_FLOW) {
+                    drawn.frame = frames::another(rng, &drawn.frame);
+                    self.hold_against_model(&drawn)?;
+                }
             }
             let before = std::mem::replace(&mut excess, self.excess()?);
             if excess == before {
