@@ -8,13 +8,13 @@
 #ifndef HIKE_CACHE_LOOK_UP_H
 #define HIKE_CACHE_LOOK_UP_H
 
-#include "key.h"
-#include "../monitor.h"
-
 #ifdef HIKE_TCX
 /* There is no cache. */
 #define hike_take_cached(CONTEXT) ((void)(CONTEXT), HIKE_NEXT)
 #else
+#include "key.h"
+#include "../monitor.h"
+
 /* 1: there is a cache. User space sets it when this is loaded. */
 const volatile __u8 hike_caches;
 

@@ -24,6 +24,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 use super::{loader, tracing};
 use crate::layout::{bytes, Neighbour, NeighbourKey};
@@ -107,15 +108,23 @@ impl Drop for Watch {
 /// Says which neighbours of the calling thread's network namespace are stale, unless that is known: from then on, the kernel says it.
 pub(crate) fn note_stale(folder: &Path) -> Result<()> {
     let mut news = News::open(folder, 0)?;
-    let patience = Timespec::try_from(PATIENCE)?;
     news.read()?;
     while !news.has_all {
-        let mut socket = [PollFd::new(&news.socket, PollFlags::IN)];
-        let ready = poll(&mut socket, Some(&patience))?;
-        ensure!(ready > 0, "the kernel does not list its neighbours");
+        let comes = comes(&news.socket, PATIENCE)?;
+        ensure!(comes, "the kernel does not list its neighbours");
         news.read()?;
     }
     Ok(())
+}
+
+/// Waits until a message comes, or a signal, or this time has passed; returns whether it has not.
+fn comes(socket: &Socket, time: Duration) -> Result<bool> {
+    let time = Timespec::try_from(time)?;
+    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&time)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
 }
 
 struct Watcher {
@@ -173,12 +182,7 @@ impl Watcher {
             self.until = now + self.lease;
             self.epoch.watch_until(self.until);
         }
-        let beat = Timespec::try_from(BEAT)?;
-        poll(
-            &mut [PollFd::new(&self.news.socket, PollFlags::IN)],
-            Some(&beat),
-        )?;
-        Ok(())
+        comes(&self.news.socket, BEAT).map(drop)
     }
 
     /// Returns the kernel's jiffies.
