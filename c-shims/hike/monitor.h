@@ -9,6 +9,7 @@
 #ifndef HIKE_MONITOR_H
 #define HIKE_MONITOR_H
 
+#include "cache/tables.h"
 #include "context.h"
 #include "srv6/headers.h"
 
@@ -176,10 +177,9 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
 
 /*
  * Colours (HIKE_IN) and counts the packet, or the segments that it becomes, if it is one of a monitored flow; a function of its own, as
- * chains may have several. The path is the one whose headers are the outermost; HIKE_PATHS: it is not known. Returns the time for which
- * packets of the flow get this colour in their traffic class; 0: it is not given there.
+ * chains may have several. The path is the one whose headers are the outermost; HIKE_PATHS: it is not known.
  */
-static __noinline __u64 hike_monitor(struct hike_context *context, __u32 ip_at, __u32 segments,
+static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __u32 segments,
 				   enum hike_direction direction, __u32 path)
 {
 	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);
@@ -217,10 +217,12 @@ static __noinline __u64 hike_monitor(struct hike_context *context, __u32 ip_at, 
 			__be32 *first = (__be32 *)ip6, mask = bpf_htonl((__u32)bit << HIKE_CLASS_SHIFT);
 
 			*first = (*first & ~mask) | (colour ? mask : 0);
+			/* Routes may depend on it. */
+			hike_note_colour((block + 1) * counters->period_ns - now_ns);
 		}
 	}
 	hike_count(counters, block, segments);
-	return direction == HIKE_IN && !byte ? (block + 1) * counters->period_ns - now_ns : 0;
+	return 0;
 }
 
 #endif

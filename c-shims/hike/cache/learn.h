@@ -12,7 +12,6 @@
 #include "tables.h"
 
 #ifdef HIKE_TCX
-#define hike_note_colour(NS) ((void)(NS))
 #define hike_learn_way(CONTEXT, PACKET, PORT, MTU) \
 	((void)(CONTEXT), (void)(PACKET), (void)(PORT), (void)(MTU))
 #else
@@ -20,15 +19,6 @@
 const volatile __u64 hike_hz;
 
 #define HIKE_NS_PER_S 1000000000ULL
-
-/* Notes for how long the colour that the monitor has given to the packet's traffic class stays the same. */
-static __always_inline void hike_note_colour(__u64 ns)
-{
-	struct hike_fill *fill = hike_this_fill();
-
-	if (fill)
-		fill->colour_ns = ns;
-}
 
 /* Returns the first jiffy in which an entry is not good any more. */
 static __always_inline __u64 hike_good_until(const struct hike_fill *fill)
@@ -49,13 +39,13 @@ static __always_inline bool hike_take_head(struct hike_cached *entry, const void
 	const __u64 *from = start;
 
 #pragma unroll
-	for (__u32 i = 0; i < HIKE_HEAD_BYTES / sizeof(__u64); i += 2) {
-		if (i * sizeof(__u64) >= bytes)
+	for (__u32 two = 0; two < HIKE_HEAD_BYTES / (2 * sizeof(__u64)); two++) {
+		if (bytes <= two * 2 * sizeof(__u64))
 			break;
-		if ((const void *)(from + i + 2) > end)
+		if ((const void *)(from + 2 * two + 2) > end)
 			return false;
-		entry->head[i] = from[i];
-		entry->head[i + 1] = from[i + 1];
+		entry->head[2 * two] = from[2 * two];
+		entry->head[2 * two + 1] = from[2 * two + 1];
 	}
 	return true;
 }

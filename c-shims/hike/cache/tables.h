@@ -20,6 +20,8 @@ struct hike_epoch {
 	__u64 watched_until;
 	/* The jiffies when hike_clock ran last. */
 	__u64 now;
+	/* The number of the network namespace whose neighbours are noted; 0: none. */
+	__u64 network;
 };
 
 /* The words by which flows are told apart. */
@@ -99,12 +101,14 @@ struct hike_neighbour {
 	__u32 is_stale;
 };
 
-#ifndef HIKE_TCX
+#ifdef HIKE_TCX
+#define hike_note_colour(NS) ((void)(NS))
+#else
 HIKE_MAP(cache, BPF_MAP_TYPE_PERCPU_ARRAY, HIKE_CACHE_ENTRIES, sizeof(__u32),
 	 sizeof(struct hike_cached), 0);
 HIKE_MAP(cache_fill, BPF_MAP_TYPE_PERCPU_ARRAY, 1, sizeof(__u32), sizeof(struct hike_fill), 0);
 HIKE_MAP(epoch, BPF_MAP_TYPE_ARRAY, 1, sizeof(__u32), sizeof(struct hike_epoch), BPF_F_MMAPABLE);
-/* Those that are asked for least go first; of one that is not there, nothing is known. */
+/* Those that are asked for least go first; one that is not there may be stale. */
 HIKE_MAP(neighbours, BPF_MAP_TYPE_LRU_HASH, HIKE_NEIGHBOURS, sizeof(struct hike_neighbour_key),
 	 sizeof(struct hike_neighbour), 0);
 
@@ -120,6 +124,15 @@ static __always_inline struct hike_fill *hike_this_fill(void)
 	__u32 key = 0;
 
 	return bpf_map_lookup_elem(&cache_fill, &key);
+}
+
+/* Notes for how long the colour that the monitor has given to the packet's traffic class stays the same. */
+static __always_inline void hike_note_colour(__u64 ns)
+{
+	struct hike_fill *fill = hike_this_fill();
+
+	if (fill)
+		fill->colour_ns = ns;
 }
 #endif
 

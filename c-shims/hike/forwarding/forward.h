@@ -11,13 +11,11 @@ struct hike_hop {
 	__u32 port;
 	__u8 source[ETH_ALEN];
 	__u8 destination[ETH_ALEN];
+	/* The largest packet that may leave for it. */
+	__u16 mtu;
 	/* The VLAN tags that it takes, 0 to 2 of them, as they stand in the frame. */
-	__u32 tag_bytes;
+	__u16 tag_bytes;
 	__be32 tags[2];
-	/* The largest packet that may leave for it by this program. */
-	__u32 mtu;
-	/* The kernel's neighbour, if its address may be old: only fw-fib uses this (cache/next_hop.h). */
-	struct hike_neighbour *stale;
 };
 
 /*
