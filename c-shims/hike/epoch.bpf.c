@@ -25,8 +25,21 @@
 /* The parts of the kernel's own structures that are looked at: their places are those in the kernel that this is loaded into. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct net_device {
 	int ifindex;
+	possible_net_t nd_net;
 };
 
 struct neigh_table {
@@ -110,11 +123,14 @@ static __always_inline void hike_read_neighbour(const struct neighbour *n, struc
 	now->is_stale = !!(state & NUD_STALE);
 }
 
-/* Returns whether a neighbour is one of IPv4 or IPv6, and its key. */
+/* Returns whether a neighbour is one of IPv4 or IPv6 in the network namespace of the instance, and its key: others may have the same. */
 static __always_inline bool hike_neighbour_key(const struct neighbour *n, struct hike_neighbour_key *key)
 {
+	const struct hike_epoch *watched = hike_this_epoch();
 	int family = n->tbl->family;
 
+	if (!watched || n->dev->nd_net.net->ns.inum != *(const volatile __u64 *)&watched->network)
+		return false;
 	key->device = n->dev->ifindex;
 	if (family == HIKE_AF_INET) {
 		key->version = 4;

@@ -59,6 +59,6 @@
 /* Entries of each CPU's cache: a power of two. */
 #define HIKE_CACHE_ENTRIES 4096
 /* Neighbours whose state is known. */
-#define HIKE_NEIGHBOURS 4096
+#define HIKE_NEIGHBOURS 16384
 
 #endif

@@ -37,21 +37,22 @@ static __noinline struct hike_neighbour *hike_find_stale(const struct bpf_fib_lo
 		.device = fib->ifindex,
 		.version = fib->family == HIKE_AF_INET ? 4 : 6,
 	};
-	struct hike_neighbour new = { .is_valid = 1 };
-	__u64 now = bpf_jiffies64();
-	bool is_watched = hike_is_watched(now);
+	struct hike_neighbour new = { .is_valid = 1, .is_stale = 1 };
 	struct hike_neighbour *known;
+	__u64 now = bpf_jiffies64();
 
 	if (key.version == 4)
 		HIKE_COPY(__u32, key.address, &fib->ipv4_dst);
 	else
 		hike_copy_address(key.address, fib->ipv6_dst);
 	known = bpf_map_lookup_elem(&neighbours, &key);
-	if (!known && !is_watched) {
+	if (!known) {
+		/* It has been forgotten, or nobody has told of it: so it may be stale. */
 		new.asked = now;
 		bpf_map_update_elem(&neighbours, &key, &new, BPF_NOEXIST);
+		return NULL;
 	}
-	if (!known || (is_watched && !known->is_stale) || now - known->asked < hike_hz)
+	if (now - known->asked < hike_hz || (!known->is_stale && hike_is_watched(now)))
 		return NULL;
 	return known;
 }

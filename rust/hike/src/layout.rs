@@ -370,6 +370,7 @@ pub(crate) struct Epoch {
     pub(crate) number: AtomicU64,
     pub(crate) watched_until: AtomicU64,
     pub(crate) now: AtomicU64,
+    pub(crate) network: AtomicU64,
 }
 
 /// `struct hike_fill`.
@@ -443,7 +444,7 @@ mod tests {
         assert_eq!(size_of::<Sender>(), 16);
         assert_eq!(size_of::<Block>(), 16);
         assert_eq!(size_of::<Counters>(), 24 + FLOW_BLOCKS * 16);
-        assert_eq!(size_of::<Epoch>(), 24);
+        assert_eq!(size_of::<Epoch>(), 32);
         assert_eq!(size_of::<Fill>(), 120);
         assert_eq!(size_of::<NeighbourKey>(), 24);
         assert_eq!(size_of::<Neighbour>(), 24);

@@ -26,7 +26,7 @@ pub(super) mod ports;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -59,6 +59,7 @@ use crate::counters::cache::{self, CacheCounts};
 use crate::counters::monitors;
 use crate::counters::path_flows::PathFlows;
 use crate::counters::reason::{self, Reason};
+use crate::host::namespace;
 use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS, ROUTES, TELL};
 use crate::maps::{open, or_full};
@@ -161,7 +162,7 @@ pub struct Hike {
     untraced: Option<String>,
     /// The thread that moves it then, and the network namespace of the devices.
     watch: Option<Watch>,
-    namespace: Option<(u64, u64)>,
+    namespace: Option<u64>,
     /// True if all of it stays in the kernel when this is dropped.
     stays: bool,
 }
@@ -251,7 +252,7 @@ impl Hike {
         let epoch = Epoch::open(folder)?;
         let traces = hook == Hook::Xdp && notice == Notice::Traced && !tracing::stays(folder);
         // Where the kernel has no place for them, a thread watches.
-        let (tracing, untraced) = match traces.then(|| Tracing::attach(folder, &epoch)) {
+        let (tracing, untraced) = match traces.then(|| trace(folder, &epoch)) {
             Some(Ok(tracing)) => (Some(tracing), None),
             Some(Err(error)) => (None, Some(format!("{error:#}"))),
             None => (None, None),
@@ -325,7 +326,7 @@ impl Hike {
                 self.epoch.watch_until(0);
                 None
             }
-            (Some(_), true) => watch::note_stale(&self.folder).map(|()| None)?,
+            (Some(_), true) => watch::note_neighbours(&self.folder).map(|()| None)?,
             (None, true) => Watch::begin(&self.folder)?,
         };
         Ok(())
@@ -461,16 +462,19 @@ pub(crate) fn remove(folder: &FilePath) {
     let _gone = fs::remove_dir(folder);
 }
 
+/// Lets the kernel tell of changes, before any packet comes.
+fn trace(folder: &FilePath, epoch: &Epoch) -> Result<Tracing> {
+    let tracing = Tracing::attach(folder, epoch)?;
+    let noted = watch::note_neighbours(folder);
+    if noted.is_err() {
+        epoch.watch_until(0);
+    }
+    noted.map(|()| tracing)
+}
+
 /// Makes a folder that nobody but its owner can look into, as nobody else can open the maps in it.
 fn make_folder(folder: &FilePath) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(folder)
-}
-
-/// Returns what the calling thread's network namespace is known by.
-fn namespace() -> Result<(u64, u64)> {
-    let own = fs::metadata("/proc/thread-self/ns/net");
-    let own = own.context("cannot look at the network namespace")?;
-    Ok((own.dev(), own.ino()))
 }
 
 fn route_key(destination: Destination) -> Result<Key<Address>> {

@@ -27,9 +27,10 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use super::{loader, tracing};
+use crate::host::namespace;
 use crate::layout::{bytes, Neighbour, NeighbourKey};
 use crate::limits::NEIGHBOURS;
-use crate::maps::{is_not_there, open};
+use crate::maps::{is_not_there, is_there, open, NEW};
 use crate::tables::epoch::Epoch;
 
 /// The time for which packets trust what was said last.
@@ -66,13 +67,13 @@ pub struct Watch {
 
 impl Watch {
     /// Watches for the instance in a folder, in the calling thread's network namespace. Without an epoch, or where the kernel itself
-    /// watches, there is nothing to do but to say once which neighbours are stale.
+    /// watches, there is nothing to do but to note its neighbours once.
     pub(crate) fn begin(folder: &Path) -> Result<Option<Self>> {
         if !Epoch::is_in(folder) {
             return Ok(None);
         }
         if tracing::stays(folder) {
-            note_stale(folder)?;
+            note_neighbours(folder)?;
             return Ok(None);
         }
         Self::listen(folder).map(Some)
@@ -105,8 +106,9 @@ impl Drop for Watch {
     }
 }
 
-/// Says which neighbours of the calling thread's network namespace are stale, unless that is known: from then on, the kernel says it.
-pub(crate) fn note_stale(folder: &Path) -> Result<()> {
+/// Notes the neighbours of the calling thread's network namespace of which nothing is known: from then on, the kernel tells of them.
+pub(crate) fn note_neighbours(folder: &Path) -> Result<()> {
+    Epoch::open(folder)?.note_neighbours_of(namespace()?);
     let mut news = News::open(folder, 0)?;
     news.read()?;
     while !news.has_all {
@@ -187,7 +189,8 @@ impl Watcher {
 
     /// Returns the kernel's jiffies.
     fn now(&mut self) -> Result<u64> {
-        let clock: &mut Xdp = loader::program(&mut self.clock, loader::CLOCK_PROGRAM)?.try_into()?;
+        let clock: &mut Xdp =
+            loader::program(&mut self.clock, loader::CLOCK_PROGRAM)?.try_into()?;
         // The shortest frame that the kernel takes.
         clock.test_run(TestRunOptions {
             data_in: Some(&[0; 14]),
@@ -221,8 +224,8 @@ struct News {
     has_all: bool,
     /// True if it has to be asked for them.
     asks: bool,
-    /// True if only those that are stale are noted, and only if nothing is known of them.
-    only_stale: bool,
+    /// True if only those are noted of which nothing is known.
+    only_new: bool,
 }
 
 impl News {
@@ -235,7 +238,7 @@ impl News {
             known: BTreeMap::new(),
             has_all: false,
             asks: true,
-            only_stale: groups == 0,
+            only_new: groups == 0,
         })
     }
 
@@ -311,11 +314,12 @@ impl News {
         let Some((key, now)) = neighbour(message) else {
             return Ok(false);
         };
-        if self.only_stale {
-            if now.is_stale == 1 && self.table.get(&key, 0).is_err() {
-                self.table.insert(key, now, 0)?;
-            }
-            return Ok(false);
+        if self.only_new {
+            // What the kernel has told is newer.
+            return match self.table.insert(key, now, NEW) {
+                Err(error) if !is_there(&error) => Err(error.into()),
+                _ => Ok(false),
+            };
         }
         if is_gone {
             if let Err(error) = self.table.remove(&key) {

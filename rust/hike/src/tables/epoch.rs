@@ -92,7 +92,14 @@ impl Epoch {
 
     /// Moves it when what is returned goes: at the end of a change, however it ends.
     pub(crate) fn moves_behind(&self) -> Behind {
-        Behind(self.clone())
+        let (epoch, is_due) = (self.clone(), true);
+        Behind { epoch, is_due }
+    }
+
+    /// The same, if [something has changed](Behind::changes) by then.
+    pub(crate) fn moves_if_changed(&self) -> Behind {
+        let (epoch, is_due) = (self.clone(), false);
+        Behind { epoch, is_due }
     }
 
     /// Says until which jiffy somebody watches.
@@ -100,6 +107,14 @@ impl Epoch {
         if let Some(shared) = &self.0 {
             // ORDERING: A packet that sees this has to see that the epoch has moved before.
             shared.get().watched_until.store(jiffy, Ordering::Release);
+        }
+    }
+
+    /// Says in which network namespace neighbours are noted, by its number.
+    pub(crate) fn note_neighbours_of(&self, network: u64) {
+        if let Some(shared) = &self.0 {
+            // ORDERING: Nothing else depends on it; the kernel is asked for all neighbours afterwards.
+            shared.get().network.store(network, Ordering::Relaxed);
         }
     }
 
@@ -112,10 +127,22 @@ impl Epoch {
 }
 
 /// Moves the epoch when it goes.
-pub(crate) struct Behind(Epoch);
+pub(crate) struct Behind {
+    epoch: Epoch,
+    is_due: bool,
+}
+
+impl Behind {
+    /// Says that something changes.
+    pub(crate) fn changes(&mut self) {
+        self.is_due = true;
+    }
+}
 
 impl Drop for Behind {
     fn drop(&mut self) {
-        self.0.moves();
+        if self.is_due {
+            self.epoch.moves();
+        }
     }
 }
