@@ -135,11 +135,7 @@ pub(crate) fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
 }
 
 /// The same with a cache, or without, that learns of changes in this way.
-pub(crate) fn instance_with(
-    hook: Hook,
-    engine: Engine,
-    caching: (Cache, Notice),
-) -> Result<Hike> {
+pub(crate) fn instance_with(hook: Hook, engine: Engine, caching: (Cache, Notice)) -> Result<Hike> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Nothing else depends on it.
     let number = MADE.fetch_add(1, Ordering::Relaxed);

@@ -138,7 +138,8 @@ impl Forwarder {
         let mut hike = hike::instance_with(hook, engine, (cache, Notice::default()))?;
         // Many flows share places in the cache.
         let is_cached = hook == Hook::Xdp && cache == Cache::On && is_learned(chain);
-        let is_hit = is_cached && traffic.flows == 1 && !matches!(traffic.packets, Packets::Srv6 { .. });
+        let is_hit =
+            is_cached && traffic.flows == 1 && !matches!(traffic.packets, Packets::Srv6 { .. });
         self.cached_pct = is_hit.then_some(CACHED_PCT);
         self.own_pkts = if hook == Hook::Tcx { OWN_PKTS } else { 0 };
         let encaps = chain.needs_path().is_some();
@@ -207,7 +208,8 @@ impl Forwarder {
         };
         let hits = hike.cache_counts()?.hits;
         ensure!(
-            self.cached_pct.is_none_or(|pct| hits * 100 >= passed.arrived_pkts * pct),
+            self.cached_pct
+                .is_none_or(|pct| hits * 100 >= passed.arrived_pkts * pct),
             "the cache was good for {hits} of {} packets",
             passed.arrived_pkts
         );

@@ -43,7 +43,10 @@ way = "fw-fib"
         OUT[0], OUT[1]
     );
     ways.under_traffic(TO_V6.into(), |seen| {
-        let checks = Checks { place: &place, seen };
+        let checks = Checks {
+            place: &place,
+            seen,
+        };
         let daemon = place.start_as(&WATCHES, "")?;
         daemon.apply(&configuration)?;
         checks.is_used("hiked runs")?;

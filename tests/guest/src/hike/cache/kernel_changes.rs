@@ -18,7 +18,7 @@ use crate::hike::{instance, Scale};
 use crate::network::netns;
 
 /// The time for which entries are good at most where nobody traces the kernel, with some for a clock that is late.
-const SECOND: Duration = Duration::from_millis(1_100);
+pub(super) const SECOND: Duration = Duration::from_millis(1_100);
 /// Another Ethernet address, and its last byte.
 const OTHER_MAC: &str = "02:00:00:00:2f:99";
 const OTHER_MAC_ENDS: u8 = 0x99;
@@ -75,7 +75,9 @@ impl Changes<'_> {
         self.rule(seen, "add", 1)?;
         self.rule(seen, "del", 0)?;
 
-        router(&format!("nexthop add id 7 {one}\nroute replace {to} nhid 7"))?;
+        router(&format!(
+            "nexthop add id 7 {one}\nroute replace {to} nhid 7"
+        ))?;
         way(&format!("nexthop replace id 7 {other}"), 1)?;
         way(&format!("nexthop replace id 7 {one}"), 0)?;
         router(&format!("route replace {to} {one}\nnexthop del id 7"))?;
@@ -90,7 +92,10 @@ impl Changes<'_> {
 
     fn rule(&self, seen: &Seen, what: &str, way: usize) -> Result<()> {
         let version = if self.to.is_ipv6() { "-6" } else { "-4" };
-        let line = format!("ip {version} rule {what} pref 100 to {} lookup 100", self.to);
+        let line = format!(
+            "ip {version} rule {what} pref 100 to {} lookup 100",
+            self.to
+        );
         let change = || netns::run(ROUTER, &line).map(drop);
         seen.changes(&line, self.allowance, &self.hits(), change, |arrival| {
             arrival.way == way
@@ -133,12 +138,7 @@ impl Changes<'_> {
         || Ok(self.hike.cache_counts()?.hits)
     }
 
-    fn change(
-        &self,
-        seen: &Seen,
-        lines: &str,
-        is_new: impl Fn(&Arrival) -> bool,
-    ) -> Result<()> {
+    fn change(&self, seen: &Seen, lines: &str, is_new: impl Fn(&Arrival) -> bool) -> Result<()> {
         let change = || router(lines);
         seen.changes(lines, self.allowance, &self.hits(), change, is_new)
     }

@@ -6,6 +6,7 @@
 //! state of the router it has met.
 
 mod daemon;
+mod host_changes;
 mod kernel_changes;
 mod next_hop;
 mod own_changes;
@@ -24,6 +25,11 @@ pub(super) fn cases() -> Vec<Case> {
             name: "cache/own-changes",
             proves: "classes, chains, paths, routes, ports and monitors change under packets: none that was sent afterwards leaves as before",
             run: |_| own_changes::run(),
+        },
+        Case {
+            name: "cache/host-changes",
+            proves: "own addresses, devices inside, Ethernet addresses and routing change under packets, and VLANs that packets leave by: none that was sent afterwards leaves as before, and the cache knows tags",
+            run: |_| host_changes::run(),
         },
         Case {
             name: "cache/daemon",

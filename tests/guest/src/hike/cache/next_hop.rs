@@ -78,7 +78,9 @@ const SLOWEST: Duration = Duration::from_millis(4_600);
 
 /// Gives the next hop another Ethernet address. Returns the time until packets are sent there.
 fn moves(seen: &Seen, (address, ends): (&str, u8)) -> Result<Duration> {
-    seen.settles("they go to the address before", |one| one.destination != ends)?;
+    seen.settles("they go to the address before", |one| {
+        one.destination != ends
+    })?;
     topology::ip_in(ENDS[0], &format!("link set {END} address {address}"))?;
     let (begin, since) = (Instant::now(), now_ns());
     wait_until(&format!("packets are sent to {address}"), || {

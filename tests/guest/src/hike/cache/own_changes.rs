@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use mflow_hike::config::path::Dscp;
-use mflow_hike::counters::cache;
 use mflow_hike::{
     Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Marking, Monitor, Path,
     Route,
@@ -15,14 +14,14 @@ use mflow_hike::{
 use nix::net::if_::if_nametoindex;
 
 use super::ways::{
-    by, router, Arrival, Seen, Ways, OUT, PORT, ROUTER, SMALL_FROM, SRC_V6, TO_V4, TO_V6,
+    by, hits_in, router, Arrival, Seen, Ways, OUT, PORT, ROUTER, SMALL_FROM, SRC_V6, TO_V4, TO_V6,
 };
 use crate::hike::instance;
 use crate::network::netns;
 
 const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x20, 0, 0, 0, 0, 0, 1);
 /// The SIDs of two paths, each of which takes its own way.
-const SIDS: [Ipv6Addr; 2] = [
+pub(super) const SIDS: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfc00, 0x21, 0, 0, 0, 0, 0, 1),
     Ipv6Addr::new(0xfc00, 0x22, 0, 0, 0, 0, 0, 1),
 ];
@@ -55,14 +54,14 @@ pub(super) fn run() -> Result<()> {
 }
 
 /// Returns a path with one SID, whose packets have no DSCP.
-fn path(sid: Ipv6Addr) -> Path {
+pub(super) fn path(sid: Ipv6Addr) -> Path {
     Path {
         dscp: Dscp::Fixed(0),
         ..Path::new(TUNNEL_SOURCE, [sid])
     }
 }
 
-fn leads(sid: Ipv6Addr) -> impl Fn(&Arrival) -> bool {
+pub(super) fn leads(sid: Ipv6Addr) -> impl Fn(&Arrival) -> bool {
     move |one| one.outer.map(|(to, _)| to) == Some(sid)
 }
 
@@ -157,7 +156,11 @@ impl<'a> Own<'a> {
             ..Class::of(self.hike.add_chain(&"enc,mon-in,fw-fib".parse()?)?)
         };
         let has = |colour: u8| move |one: &Arrival| one.outer == Some((SIDS[1], colour));
-        self.change("a chain that counts", |hike| hike.set_class(to, colours), has(0))?;
+        self.change(
+            "a chain that counts",
+            |hike| hike.set_class(to, colours),
+            has(0),
+        )?;
         self.change(
             "a monitor",
             |hike| hike.add_monitor(&flow, Direction::In, &monitor),
@@ -204,7 +207,7 @@ impl<'a> Own<'a> {
         let close = || hike.remove_port(ports[1]);
         self.seen
             .changed("no port", Duration::ZERO, close, |one| one.way == 0)?;
-        self.hike.add_port(ports[1])
+        netns::within(ROUTER, || self.hike.add_port(ports[1]))
     }
 }
 
@@ -242,7 +245,7 @@ fn changed(
     is_new: impl Fn(&Arrival) -> bool,
 ) -> Result<()> {
     let folder = hike.folder().to_owned();
-    let hits = || Ok(cache::read(&folder)?.hits);
+    let hits = || hits_in(&folder);
     seen.changes(what, Duration::ZERO, &hits, || change(hike), is_new)
 }
 

@@ -11,12 +11,14 @@
 //! Link n is `fd00:2n::/64` and `10.2n.0.0/24`: from src (0), to one (1), to other (2). The router has 1 on each, the others 2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, Result};
+use mflow_hike::counters::cache;
 use mflow_hike::Hike;
 use nix::net::if_::if_nametoindex;
 
@@ -55,7 +57,9 @@ const ROOM_BYTES: usize = 16 << 20;
 /// The time for which packets are looked at when enough have come.
 const LONGER: Duration = Duration::from_millis(100);
 /// Datagrams that show what the router does, and packets that show that the cache is used.
-const ENOUGH: usize = 20;
+pub(super) const ENOUGH: usize = 20;
+/// The time for which nothing may arrive: shorter than an entry is good.
+const QUIET: Duration = Duration::from_millis(500);
 
 const ETHERNET_BYTES: usize = 14;
 /// The next header of a fragment of IPv6.
@@ -263,7 +267,10 @@ pub(super) fn neighbour(way: usize, to: IpAddr, mac: &str) -> String {
         IpAddr::V6(_) => format!("fd00:2{link}::2"),
         IpAddr::V4(_) => format!("10.2{link}.0.2"),
     };
-    format!("neighbour replace {next_hop} lladdr {mac} dev {} nud permanent", OUT[way])
+    format!(
+        "neighbour replace {next_hop} lladdr {mac} dev {} nud permanent",
+        OUT[way]
+    )
 }
 
 /// Runs lines of `ip` commands in the router.
@@ -326,7 +333,10 @@ impl Seen {
     /// Returns those that were sent at this time or later.
     pub(super) fn sent_since(&self, ns: u64) -> Vec<Arrival> {
         let all = self.all();
-        all.iter().copied().filter(|one| one.sent_ns >= ns).collect()
+        all.iter()
+            .copied()
+            .filter(|one| one.sent_ns >= ns)
+            .collect()
     }
 
     /// Waits until datagrams that are sent from now on are like this, and no others come any more.
@@ -357,6 +367,24 @@ impl Seen {
         is_used(what, hits)
     }
 
+    /// Makes a change under packets that the cache is good for. Fails if one that was sent afterwards arrives at an end.
+    pub(super) fn stops(
+        &self,
+        what: &str,
+        hits: &dyn Fn() -> Result<u64>,
+        change: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        is_used(what, hits)?;
+        change()?;
+        let since = now_ns();
+        thread::sleep(QUIET);
+        if let Some(one) = self.sent_since(since).first() {
+            bail!("{what}: a packet that was sent afterwards has left: {one:?}");
+        }
+        self.all().clear();
+        Ok(())
+    }
+
     /// The same where the cache is not used, or not any more.
     pub(super) fn changed(
         &self,
@@ -385,8 +413,13 @@ impl Seen {
     }
 }
 
+/// Returns how many packets the cache of the instance in a folder was good for.
+pub(super) fn hits_in(folder: &Path) -> Result<u64> {
+    Ok(cache::read(folder)?.hits)
+}
+
 /// Waits until the cache is good for packets: a change while it is not shows nothing.
-fn is_used(what: &str, hits: &dyn Fn() -> Result<u64>) -> Result<()> {
+pub(super) fn is_used(what: &str, hits: &dyn Fn() -> Result<u64>) -> Result<()> {
     let before = hits()?;
     wait_until(&format!("the cache is used: {what}"), || {
         // CAST: twenty.

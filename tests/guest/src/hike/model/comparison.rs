@@ -23,9 +23,12 @@ use crate::hike::TEST_RUN_MAC;
 /// Frames between two looks at all counters, which take as long as some hundred frames: a power of ten.
 const GROUP: u64 = 10_000;
 
-/// Frames after which the programs rest: fewer than the sources that a CPU may tell at once.
+/// Frames of a flow in a row, at most.
+const MOST_OF_A_FLOW: u32 = 4;
+
+/// Flows after which the programs rest: with all frames of these, fewer than the sources that a CPU may tell at once.
 // CAST: it is 50.
-const TOLD: u64 = TOLD_AT_ONCE as u64 / 2;
+const TOLD: u64 = TOLD_AT_ONCE as u64 / 2 / MOST_OF_A_FLOW as u64;
 
 /// The programs and the model, which are configured alike.
 pub(crate) struct Comparison {
@@ -40,13 +43,18 @@ pub(crate) struct Comparison {
     pub(crate) test_runs: TestRuns,
 }
 
-/// Frames of a flow in a row, at most.
-const MOST_OF_A_FLOW: u32 = 4;
-
 struct Drawn {
     number: u64,
     frame: Vec<u8>,
     leaving: Option<Leaving>,
+}
+
+impl Drawn {
+    /// Draws the Ethernet address that it is for.
+    fn address(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        let own = self.leaving.map_or(TEST_RUN_MAC, Leaving::mac);
+        self.frame[..own.len()].copy_from_slice(&frames::draw_mac(rng, own));
+    }
 }
 
 impl Display for Drawn {
@@ -90,6 +98,7 @@ impl Comparison {
                 // More of the same flow: what was learned of it must be true of them.
                 for _ in 0..rng.random_range(0..MOST_OF_A_FLOW) {
                     drawn.frame = frames::another(rng, &drawn.frame);
+                    drawn.address(rng);
                     self.hold_against_model(&drawn)?;
                 }
             }
@@ -110,15 +119,15 @@ impl Comparison {
     }
 
     fn draw(&self, rng: &mut Xoshiro256PlusPlus, number: u64) -> Drawn {
-        let mut frame = frames::draw(rng, &self.destinations);
+        let frame = frames::draw(rng, &self.destinations);
         let leaving = (self.hook == Hook::Tcx).then(|| draw_leaving(rng));
-        let own = leaving.map_or(TEST_RUN_MAC, Leaving::mac);
-        frame[..own.len()].copy_from_slice(&frames::draw_mac(rng, own));
-        Drawn {
+        let mut drawn = Drawn {
             number,
             frame,
             leaving,
-        }
+        };
+        drawn.address(rng);
+        drawn
     }
 
     fn hold_against_model(&mut self, drawn: &Drawn) -> Result<()> {

@@ -91,15 +91,20 @@ pub(crate) fn another(rng: &mut Xoshiro256PlusPlus, frame: &[u8]) -> Vec<u8> {
     if frame.len() < 60 || frame.len() > LONG_BYTES {
         return frame;
     }
+    let change = |frame: &mut Vec<u8>, by: i16| {
+        let length = u16::from_be_bytes([frame[length_at], frame[length_at + 1]]);
+        let length = length.wrapping_add_signed(by).to_be_bytes();
+        frame[length_at..length_at + 2].copy_from_slice(&length);
+    };
     match rng.random_range(0..8) {
         0 => frame.truncate(frame.len() - 1),
         1..4 => {
             let more: u16 = [4, 64, 1_200][rng.random_range(0..3)];
-            let length = u16::from_be_bytes([frame[length_at], frame[length_at + 1]]);
-            let length = length.wrapping_add(more).to_be_bytes();
-            frame[length_at..length_at + 2].copy_from_slice(&length);
+            change(&mut frame, more.cast_signed());
             frame.resize(frame.len() + usize::from(more), 7);
         }
+        // With bytes behind its end.
+        4 => change(&mut frame, [-1, -9][rng.random_range(0..2)]),
         _ => {}
     }
     frame
