@@ -85,11 +85,7 @@ pub struct Applied {
 impl Manager {
     /// Takes over what is in the kernel: what a transaction that was killed has left half done is finished or undone. Also returns
     /// what should be told.
-    pub fn start(
-        store: Store,
-        devices: &Devices,
-        notice: Notice,
-    ) -> Result<(Self, Vec<String>)> {
+    pub fn start(store: Store, devices: &Devices, notice: Notice) -> Result<(Self, Vec<String>)> {
         let mut warnings = Vec::new();
         let current = match store.current()? {
             Some(revision) => {

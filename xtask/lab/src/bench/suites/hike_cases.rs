@@ -102,7 +102,12 @@ fn edge() -> Case {
         uncached(compiled("enc+fw-uncached", "enc,fw-fib", SIDS)),
         compiled("enc+mon+fw", ENC_MON_FW, SIDS),
         uncached(compiled("enc+mon+fw-uncached", ENC_MON_FW, SIDS)),
-        uncached(chain("enc+mon+fw-calls", ENC_MON_FW, Engine::TailCalls, SIDS)),
+        uncached(chain(
+            "enc+mon+fw-calls",
+            ENC_MON_FW,
+            Engine::TailCalls,
+            SIDS,
+        )),
     ];
     case("edge".to_owned(), Packets::V6, 1, modes)
 }
