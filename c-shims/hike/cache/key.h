@@ -71,8 +71,8 @@ static __always_inline __u32 hike_read_key(const struct hike_context *context, _
 }
 
 /*
- * Returns the place of a key: the highest bits, on which all of it has an effect. Flows that share one slow each other down, and do nothing
- * worse.
+ * Returns the place of a key: the highest bits, on which all of it has an effect but the Ethernet address, as a flow has one. Flows that
+ * share a place slow each other down, and do nothing worse.
  */
 static __always_inline __u32 hike_key_index(const __u64 key[HIKE_KEY_WORDS])
 {
