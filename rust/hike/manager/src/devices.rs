@@ -103,6 +103,10 @@ impl Devices {
                 self.parts_of(device.index)
             )
         };
+        ensure!(
+            !device.lacks_ethernet,
+            "device {name}: its packets have no Ethernet headers, behind which chains look for IP; name a device that has them"
+        );
         match (device.kind, hook) {
             (DeviceKind::Bond, Hook::Xdp) if mode == XdpMode::Generic => bail!(
                 "device {name}: it is a bond, {JOINED} where the stack runs programs; leave out mode = \"generic\", or {}",
@@ -134,10 +138,6 @@ impl Devices {
             ),
             _ => {}
         }
-        ensure!(
-            !device.lacks_ethernet,
-            "device {name}: its packets have no Ethernet headers, behind which chains look for IP; name a device that has them"
-        );
         Ok(device)
     }
 
@@ -300,6 +300,7 @@ mod tests {
         };
         let usual = |index, part_of| of(index, DeviceKind::Usual, part_of);
         let tunnel = Device {
+            kind: DeviceKind::Tap,
             lacks_ethernet: true,
             ..usual(7, None)
         };
