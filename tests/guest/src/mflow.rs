@@ -72,7 +72,10 @@ static LANES_BUILD: AtomicBool = AtomicBool::new(false);
 /// A deadline that no virtual CPU misses, however busy the host: what arrives out of order then is the module's doing.
 pub(crate) const STRICT_TIMEOUT_US: u32 = 1_000_000;
 
-/// Far below every rate the cases offer.
+// Whether flows are slow, as on a checking kernel: several in a socket have a few dozen packets a second each, on a busy machine.
+static FLOWS_ARE_SLOW: AtomicBool = AtomicBool::new(false);
+
+/// Far below every rate the cases offer, but on a checking kernel.
 const MIN_FLOW_PPS: u32 = 100;
 /// Below the rate of every load, also on the checking kernel in one thread, or where a program is asked about each packet.
 const LEAST_FLOW_PPS: u32 = 20;
@@ -84,7 +87,10 @@ impl Default for Knobs {
             lanes: 2,
             batch_pkts: 256,
             merge_timeout_us: STRICT_TIMEOUT_US,
-            min_flow_pps: MIN_FLOW_PPS,
+            min_flow_pps: match FLOWS_ARE_SLOW.load(Ordering::Relaxed) {
+                true => LEAST_FLOW_PPS,
+                false => MIN_FLOW_PPS,
+            },
             scaling: "path",
             build: match (LANES_BUILD.load(Ordering::Relaxed), Mode::usual()) {
                 (false, _) => "auto",
@@ -104,6 +110,11 @@ impl Default for Knobs {
 pub(crate) fn set_mode(mode: Mode) {
     // CAST: the place in `ALL`.
     MODE.store(mode as usize, Ordering::Relaxed);
+}
+
+/// Makes slow flows split in all cases that do not choose a rate themselves.
+pub(crate) fn split_slow_flows() {
+    FLOWS_ARE_SLOW.store(true, Ordering::Relaxed);
 }
 
 /// Chooses which core builds packets in this case, unless it does so itself: as the host says, or by lot.

@@ -301,6 +301,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         options.vanilla || mflow::available(),
         "this kernel has no module mflow; use --vanilla to run the traffic without it"
     );
+    if options.short {
+        mflow::split_slow_flows();
+    }
     kmemleak::begin()?;
     let rig = Rig::new(!options.vanilla, options.scale())?;
     verdict::say(&Message::Rate(rig.frames_per_s()));
