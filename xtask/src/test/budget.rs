@@ -17,6 +17,12 @@ const TOLERANCE: f64 = 1.5;
 const MOST_COLD_MIN: u64 = 47;
 const MOST_WARM_MIN: u64 = 22;
 
+/// The time from which a run begins no further case in a guest, and looks no further into one that has failed. Continuous integration
+/// ends at 90 minutes, and says nothing then about what a slow machine has found until there.
+pub(super) const LAST_START: Duration = Duration::from_secs(75 * 60);
+pub(super) const OUT_OF_TIME: &str =
+    "the run had taken 75 minutes, and continuous integration ends at 90; name layers to run fewer at a time";
+
 /// The steps of the reference loop, and how long they take on the machine on which the rows were measured, while nothing else
 /// runs: in a release build, for which the workspace's Cargo.toml asks not to optimise this crate.
 const LOOP_STEPS: u64 = 20_000_000;
@@ -99,6 +105,11 @@ impl Row {
         );
         Ok(())
     }
+}
+
+/// Tells whether no further case may begin.
+pub(super) fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
 }
 
 /// Measures how many times as slow this machine is now as that of the table; one that is faster counts as equal.

@@ -15,7 +15,7 @@ use mflow_protocol::guest::{
 
 use super::guests::draw::{self, GuestKind};
 use super::vm::{GuestCases, PATIENCE};
-use super::{stock, Ctx, Failure, Outcome};
+use super::{budget, stock, Ctx, Failure, Outcome};
 use crate::kernel::{Flavor, Way};
 use crate::tools;
 use crate::vm::Nic;
@@ -27,6 +27,8 @@ const LONG: u64 = 4;
 /// others are with either half of the steps, and without each of them.
 const TRIALS_WITH_ALL: usize = 3;
 const MOST_TRIALS: usize = 15;
+/// The time from which no further trial begins in the default run, whose other layers wait.
+const TRIALS: Duration = Duration::from_secs(600);
 
 /// Options of the layer `chaos`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -320,6 +322,7 @@ impl Run {
             None => (0..self.steps.min(STEPS_A_SEQUENCE) as usize).collect(),
         };
         println!("  shrink  {}: {MOST_TRIALS} boots at most", failure.name);
+        let until = ctx.until.map(|until| until.min(Instant::now() + TRIALS));
         let trial = |places: &[usize]| {
             let run = Self {
                 first: number,
@@ -327,6 +330,9 @@ impl Run {
                 only: Some(places.to_vec()),
                 ..self.clone()
             };
+            if budget::is_over(until) {
+                return Ok(false);
+            }
             println!("  trial   {} with the steps {}", failure.name, list(places));
             Ok(!run.try_all(ctx)?.failed.is_empty())
         };
@@ -337,6 +343,9 @@ impl Run {
                     list(&fewest),
                     self.command(number, Some(&fewest))
                 );
+            }
+            None if budget::is_over(until) => {
+                failure.detail += "\nit was not run again until it fails, as time was up";
             }
             None => failure.detail += "\nit did not fail when it was run again, alone",
         }

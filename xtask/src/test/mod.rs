@@ -95,6 +95,8 @@ pub(crate) struct Ctx {
     /// on others, and `hosts` on a drawn one.
     pub(crate) kernel: Option<String>,
     pub(crate) chaos: chaos::Options,
+    /// The time from which no further case in a guest begins, if there is one.
+    pub(crate) until: Option<Instant>,
     guest_cases: OnceLock<draw::Cases>,
     places: Places,
 }
@@ -302,12 +304,13 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let start = Instant::now();
     setup::ensure(&[Need::Kernel, Need::Vm, Need::Checks])?;
     let wanted = |layer: &&Layer| {
         let named = options.layers.iter().any(|name| name == layer.name);
         (named || options.layers.is_empty()) && (layer.in_guests() || options.case.is_none())
     };
-    let ctx = Ctx {
+    let mut ctx = Ctx {
         layers: LAYERS.iter().filter(wanted).collect(),
         full: options.full,
         case: options.case,
@@ -317,9 +320,13 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         way: options.way,
         kernel: options.kernel,
         chaos: options.chaos,
+        until: None,
         guest_cases: OnceLock::new(),
         places: Places::default(),
     };
+    if ctx.is_default() && options.repeat == 1 {
+        ctx.until = Some(start + budget::LAST_START);
+    }
     let mut total = Outcome::default();
     let mut table = Vec::new();
     for _ in 0..options.repeat {

@@ -15,7 +15,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::guest::{CaseResult, Message, Order, BUILD, CHANNELS, SEED};
 
 use super::guests::draw::{self, GuestKind};
-use super::{Ctx, Failure, Outcome};
+use super::{budget, Ctx, Failure, Outcome};
 use crate::kernel::distribution::Distribution;
 use crate::kernel::{Flavor, Way};
 use crate::module;
@@ -30,9 +30,9 @@ const MOST_DEATHS: usize = 8;
 /// once more.
 const MOST_AGAIN: usize = 3;
 
-/// The time limit for a guest's first word: the checking kernel on a busy host needs half a minute. A guest that is booted
+/// The time limit for a guest's first word: the checking kernel on a busy host needs more than a minute. A guest that is booted
 /// because another has stood still has the time of a case, so this alone fails nothing.
-const FIRST_WORD: Duration = Duration::from_secs(90);
+const FIRST_WORD: Duration = Duration::from_secs(180);
 
 /// The time limit for a case.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
@@ -99,10 +99,14 @@ pub(super) struct GuestCases {
     pub(super) seed: String,
     /// The core that builds packets where a case does not choose it; drawn if none is given.
     pub(super) build: Option<String>,
+    /// The time from which no further case begins, if there is one.
+    pub(super) until: Option<Instant>,
 }
 
 enum BootEnd {
     Done,
+    /// No further case may begin.
+    OutOfTime,
     /// The guest died or was stopped, in this case if in any.
     Died {
         case: Option<String>,
@@ -130,6 +134,8 @@ struct CaseResults {
     again: usize,
     /// The time of their first runs, which the layer is not charged with.
     first_runs: Duration,
+    /// True if cases are left that may not begin any more.
+    out_of_time: bool,
 }
 
 impl GuestCases {
@@ -162,6 +168,7 @@ impl GuestCases {
             stream_bytes: 0,
             seed: ctx.seed.clone(),
             build: ctx.build.clone(),
+            until: ctx.until,
         }
     }
 
@@ -236,6 +243,10 @@ impl GuestCases {
             match results.of_case.remove(&case) {
                 Some(Ok(())) => outcome.pass(),
                 Some(Err(failure)) => outcome.failed.push(failure),
+                None if results.out_of_time => {
+                    let name = format!("{}: {case}", self.guest.name);
+                    outcome.skip(name, budget::OUT_OF_TIME);
+                }
                 None if broken.is_some() => not_run += 1,
                 None => {
                     let detail = format!("not run: the guest had died {MOST_DEATHS} times");
@@ -261,7 +272,14 @@ impl GuestCases {
             machine.finds_leaks = finds_leaks && (threads == Threads::One || self.program != CASES);
             while !results.todo(threads).is_empty() && results.deaths < MOST_DEATHS {
                 let begin = Instant::now();
+                if budget::is_over(self.until) {
+                    results.out_of_time = true;
+                    return Ok(());
+                }
                 let end = self.boot(machine, results)?;
+                if matches!(end, BootEnd::OutOfTime) {
+                    continue;
+                }
                 let done = matches!(end, BootEnd::Done);
                 self.digest(end, begin.elapsed(), results)?;
                 let left = results.todo(threads);
@@ -374,6 +392,9 @@ impl GuestCases {
                 Event::Said(message) => {
                     patience = self.patience;
                     match message {
+                        Message::Start(_) if budget::is_over(self.until) => {
+                            return Ok(BootEnd::OutOfTime);
+                        }
                         Message::Start(case) => current = Some(case),
                         Message::Result(result) => {
                             self.say(line(&result));
