@@ -123,6 +123,8 @@ pub struct ListedStep {
 pub enum Message {
     /// A test case begins.
     Start(String),
+    /// The case takes its next step. Cases with many steps may take long.
+    Step(String),
     /// It has ended.
     Result(CaseResult),
     /// It has failed while the host was too busy, and is run once more.

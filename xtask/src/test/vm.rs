@@ -34,7 +34,7 @@ const MOST_AGAIN: usize = 3;
 /// because another has stood still has the time of a case, so this alone fails nothing.
 const FIRST_WORD: Duration = Duration::from_secs(180);
 
-/// The time limit for a case.
+/// The time limit for a case, or for a step of one that has steps.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The same for `--full`: the longest case alone, 50,000 datagrams of 64 KB, may take a quarter of an hour on a busy host.
@@ -381,6 +381,7 @@ impl GuestCases {
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;
         let mut current: Option<String> = None;
         let mut culprit: Option<String> = None;
+        let mut step: Option<String> = None;
         let mut failed = false;
         let mut patience = if results.stood_still.is_none() {
             FIRST_WORD.min(self.patience)
@@ -395,7 +396,8 @@ impl GuestCases {
                         Message::Start(_) if budget::is_over(self.until) => {
                             return Ok(BootEnd::OutOfTime);
                         }
-                        Message::Start(case) => current = Some(case),
+                        Message::Start(case) => (current, step) = (Some(case), None),
+                        Message::Step(text) => step = Some(text),
                         Message::Result(result) => {
                             self.say(line(&result));
                             let measured = result.measured.as_ref();
@@ -459,8 +461,11 @@ impl GuestCases {
                         trouble: Trouble { what, excerpt, log },
                     });
                 }
-                Event::Trouble(trouble) => {
+                Event::Trouble(mut trouble) => {
                     let case = culprit.or(current);
+                    if let Some(step) = step {
+                        trouble.what += &format!(", at {step}");
+                    }
                     return Ok(BootEnd::Died { case, trouble });
                 }
             }

@@ -13,8 +13,9 @@ use socket2::SockRef;
 
 use super::sequence::Setting;
 use super::step::Effect;
-use crate::machine::{command, threads};
-use crate::network::topology::Family;
+use crate::machine::command::{self, within};
+use crate::machine::threads;
+use crate::network::topology::{Family, CLIENT};
 use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -80,8 +81,12 @@ impl Loads {
         command::wait_until("datagrams arrive again", || {
             Ok(self.datagrams.arrivals() > datagrams)
         })?;
-        command::wait_until("the stream goes on", || {
+        let goes_on = command::wait_until("the stream goes on", || {
             Ok(self.stream.as_ref().map(Stream::read_bytes) > read || read.is_none())
+        });
+        goes_on.with_context(|| {
+            let sender = command::run(&within(CLIENT, "ss -H -t -i -n -o"));
+            format!("its sender: {}", sender.unwrap_or_default())
         })
     }
 

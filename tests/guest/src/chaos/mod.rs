@@ -161,11 +161,14 @@ fn run_one(rig: &Rig, rest: &Rest, sequence: &Sequence, new: Option<Family>) -> 
     let mut host = Host::begin(rig, setting, new)?;
     let counters = Counters::read()?;
     for (&step, place) in sequence.steps.iter().zip(&sequence.places) {
-        note(&format!("{} step {place}, {step}", sequence.name()));
+        let place_and_step = format!("step {place}, {step}");
+        note(&format!("{} {place_and_step}", sequence.name()));
+        verdict::say(&Message::Step(place_and_step));
         host.take(step)
             .with_context(|| format!("at step {place}, {step}"))?;
     }
     note(&format!("{} is over", sequence.name()));
+    verdict::say(&Message::Step("the end".to_owned()));
     host.undo().context("when all was undone")?;
     let (outcome, effect) = host.end().context("when the loads ended")?;
     let others = sequence.steps.iter().any(|step| step.connects());
