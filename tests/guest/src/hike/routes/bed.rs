@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Range;
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::{Class, Destination, Engine, Hike};
@@ -132,19 +133,29 @@ impl Bed {
         })
     }
 
-    /// Sends packets, and returns what is seen of each until nothing has come for a while.
-    pub(crate) fn carry(&self, packets: &[Packet]) -> Result<BTreeMap<u32, Seen>> {
+    /// Sends packets, and returns what is seen of each until nothing has come for a while. If so many frames are expected, and are there,
+    /// a short while shows whether there are more.
+    pub(crate) fn carry(
+        &self,
+        packets: &[Packet],
+        expected: Option<usize>,
+    ) -> Result<BTreeMap<u32, Seen>> {
         while self.receiver.next_with_device()?.is_some() {}
         for (number, packet) in (0..).zip(packets) {
             self.sender.send(&packet.frame(number))?;
         }
         let mut frames = Vec::new();
         let mut quiet = 0;
-        while quiet < QUIET {
+        let are_all_there = |frames: &[(Vec<u8>, usize)]| {
+            expected.is_some_and(|expected| expected > 0 && frames.len() >= expected)
+        };
+        while quiet < QUIET && !(quiet > 0 && are_all_there(&frames)) {
             match self.receiver.next_with_device()? {
-                Some(frame) => {
+                Some((frame, device)) => {
                     quiet = 0;
-                    frames.push(frame);
+                    if number(&frame).is_some() {
+                        frames.push((frame, device));
+                    }
                 }
                 None => quiet += 1,
             }
@@ -164,10 +175,11 @@ impl Bed {
     /// Sends packets once by the kernel and once by HIKE, which has to treat them alike. Returns by which reasons HIKE has counted them, and
     /// how many the kernel has forwarded.
     pub(crate) fn compare(&self, hike: &mut Hike, packets: &[Packet]) -> Result<Compared> {
-        let kernels = self.carry(packets)?;
+        let kernels = self.carry(packets, None)?;
+        let frames = kernels.values().map(BTreeSet::len).sum();
         let before = hike.reasons()?;
         netns::within(ROUTER, || hike.attach(IN))?;
-        let ours = self.carry(packets);
+        let ours = self.carry(packets, Some(frames));
         netns::within(ROUTER, || hike.detach(IN))?;
         let ours = ours?;
         let after = hike.reasons()?;
@@ -235,6 +247,13 @@ impl Compared {
     /// Returns the devices by which packets have left, as far as they are seen.
     pub(crate) fn devices(&self) -> BTreeSet<&str> {
         let seen = self.kernels.values().flatten();
+        seen.map(|(device, _)| device.as_str()).collect()
+    }
+
+    /// Returns those by which packets with these numbers have left.
+    pub(crate) fn devices_of(&self, numbers: Range<usize>) -> BTreeSet<&str> {
+        let of = |(number, _): &(&u32, _)| numbers.contains(&(**number as usize));
+        let seen = self.kernels.iter().filter(of).flat_map(|(_, seen)| seen);
         seen.map(|(device, _)| device.as_str()).collect()
     }
 }

@@ -157,7 +157,7 @@ fn becomes(
 ) -> Result<()> {
     wait_until(reason, || {
         let before = daemon.counted(reason)?;
-        let seen = bed.carry(&packets(tags))?.len();
+        let seen = bed.carry(&packets(tags), None)?.len();
         let grown = daemon.counted(reason)? - before;
         if grown == COUNT as u64 && reason == "forwarded" {
             ensure!(seen == COUNT, "{seen} of {COUNT} forwarded packets left");

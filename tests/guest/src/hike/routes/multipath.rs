@@ -105,23 +105,24 @@ fn several() -> Result<()> {
     Ok(())
 }
 
+/// Compares datagrams, segments and errors at once.
 fn compare(bed: &Bed, hike: &mut Hike, follows: bool, v6: bool) -> Result<()> {
     let count = usize::from(FLOWS);
-    for protocol in [UDP, TCP] {
-        let compared = bed.compare(hike, &packets(v6, protocol))?;
-        if follows {
-            compared.forwarded(count)?;
-        } else {
-            compared.left("fw-multipath", count)?;
-        }
-        // Otherwise nothing was chosen.
-        let devices = compared.devices();
+    let packets: Vec<Packet> = [packets(v6, UDP), packets(v6, TCP), errors(v6)].concat();
+    let compared = bed.compare(hike, &packets)?;
+    if follows {
+        compared.forwarded(2 * count)?;
+        compared.left("fw-icmp", count)?;
+    } else {
+        compared.left("fw-multipath", packets.len())?;
+    }
+    // Otherwise nothing was chosen.
+    for numbers in [0..count, count..2 * count] {
+        let devices = compared.devices_of(numbers.clone());
         ensure!(
-            compared.kernels.len() == count && devices.len() == 2,
-            "{} packets left by {devices:?}",
-            compared.kernels.len()
+            devices.len() == 2,
+            "the packets {numbers:?} left by {devices:?}"
         );
     }
-    let compared = bed.compare(hike, &errors(v6))?;
-    compared.left(if follows { "fw-icmp" } else { "fw-multipath" }, count)
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 //! Rules and routes, drawn and chosen: HIKE forwards as the kernel does, or leaves packets to it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::{ensure, Context as _, Result};
@@ -393,14 +394,16 @@ fn lefts() -> Vec<Left> {
 }
 
 fn left() -> Result<()> {
+    let mut forwards = BTreeSet::new();
     for left in lefts() {
         let what = left.what;
-        hold(&left).context(what)?;
+        hold(&left, &mut forwards).context(what)?;
     }
     Ok(())
 }
 
-fn hold(left: &Left) -> Result<()> {
+/// Holds one. `forwards` are the families, true: IPv6, of which packets were seen to be forwarded before a change.
+fn hold(left: &Left, forwards: &mut BTreeSet<bool>) -> Result<()> {
     const COUNT: usize = 5;
     let bed = Bed::up()?;
     ip(WAYS)?;
@@ -418,7 +421,7 @@ fn hold(left: &Left) -> Result<()> {
         source: address(source),
         ..packet.clone()
     };
-    if left.reason != "fw-redirect" {
+    if left.reason != "fw-redirect" && forwards.insert(packet.destination.is_ipv6()) {
         let usual = vec![usual; COUNT];
         let compared = bed.compare(&mut hike, &usual)?;
         compared.forwarded(COUNT).context("before")?;
