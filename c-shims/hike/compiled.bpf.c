@@ -5,9 +5,14 @@
  * User space loads this object once for each distinct chain. The programs of the chain are constants for the verifier, which
  * removes the code of all others. So the programs follow each other without a jump.
  */
-#include "programs.gen.h"
+#include "tables.h"
 
 const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
+/* The parts of its packets' way that the cache learns: HIKE_LEARNS_WAY, ... */
+const volatile __u8 hike_learns;
+#define HIKE_LEARNS hike_learns
+
+#include "programs.gen.h"
 
 #define HIKE_CASE(NAME)			\
 	case NAME##_number:		\

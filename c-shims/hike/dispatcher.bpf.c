@@ -3,10 +3,12 @@
  * The entry: looks whether the frame is for this host, finds the packet's IP header and its class, and jumps into the chain of the
  * class.
  *
- * That is the only indirect jump of a packet with a compiled chain. What has no class goes to the kernel untouched.
+ * That is the only indirect jump of a packet with a compiled chain. What has no class goes to the kernel untouched. A packet of a flow
+ * that is in the cache leaves at once.
  */
 #include "classes/destination.h"
 #include "classes/group.h"
+#include "cache/look_up.h"
 
 /* Fills in what the packet is and its destination; returns HIKE_NEXT, or why the kernel must see it. */
 static __always_inline int hike_parse(struct hike_context *context, struct hike_packet *packet,
@@ -56,11 +58,17 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 SEC(HIKE_SECTION)
 int hike_dispatcher(struct hike_context *context)
 {
-	struct hike_packet *packet = hike_this_packet();
 	struct hike_prefix destination = {};
+	struct hike_packet *packet;
 	int reason;
 
-	if (!packet || hike_has_been_here(context))
+	if (hike_has_been_here(context))
+		return HIKE_TO_KERNEL;
+	reason = hike_take_cached(context);
+	if (reason != HIKE_NEXT)
+		return hike_finish(reason);
+	packet = hike_this_packet();
+	if (!packet)
 		return HIKE_TO_KERNEL;
 	hike_show_headers(context);
 	reason = hike_admit(context, packet);

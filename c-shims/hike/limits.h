@@ -56,5 +56,9 @@
 #define HIKE_TOLD_AT_ONCE 50
 /* Blocks of a monitored flow that are kept. */
 #define HIKE_FLOW_BLOCKS 4
+/* Entries of each CPU's cache: a power of two. */
+#define HIKE_CACHE_ENTRIES 4096
+/* Neighbours whose state is known. */
+#define HIKE_NEIGHBOURS 16384
 
 #endif

@@ -9,6 +9,7 @@
 #ifndef HIKE_MONITOR_H
 #define HIKE_MONITOR_H
 
+#include "cache/tables.h"
 #include "context.h"
 #include "srv6/headers.h"
 
@@ -216,6 +217,8 @@ static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __
 			__be32 *first = (__be32 *)ip6, mask = bpf_htonl((__u32)bit << HIKE_CLASS_SHIFT);
 
 			*first = (*first & ~mask) | (colour ? mask : 0);
+			/* Routes may depend on it. */
+			hike_note_colour((block + 1) * counters->period_ns - now_ns);
 		}
 	}
 	hike_count(counters, block, segments);

@@ -18,10 +18,12 @@ const OLDEST: u32 = 17;
 const NEWEST: u32 = 39;
 
 /// Sources that are compiled for XDP, and those of them that are compiled once more for tcx.
-const OBJECTS: [&str; 7] = [
+const OBJECTS: [&str; 9] = [
     "dispatcher",
     "compiled",
     "tail_calls",
+    "epoch",
+    "clock",
     "baseline",
     "pass",
     "drops",

@@ -206,6 +206,12 @@ static __always_inline __u32 hike_ask_mark(const struct hike_context *context, s
 	return 0;
 }
 
+/* Chooses the port that a packet in one buffer leaves through, if it is one. */
+static __always_inline bool hike_take_port(__u32 port)
+{
+	return bpf_redirect_map(&ports, port, XDP_PASS) == XDP_REDIRECT;
+}
+
 /*
  * Chooses the port that the packet leaves through: before anything has changed, so that if there is no such port, the kernel gets the
  * packet as it is. Not all drivers send packets in several buffers for XDP (kernel/bpf/devmap.c: __xdp_enqueue).
@@ -214,7 +220,7 @@ static __always_inline bool hike_has_port(const struct hike_context *context, __
 {
 	if (hike_in_buffers(context) && !bpf_map_lookup_elem(&wide_ports, &port))
 		return false;
-	return bpf_redirect_map(&ports, port, XDP_PASS) == XDP_REDIRECT;
+	return hike_take_port(port);
 }
 
 /* Returns why a packet cannot leave through a port. */

@@ -9,6 +9,7 @@
 #include "forward.h"
 #include "source.h"
 #include "transport.h"
+#include "../cache/next_hop.h"
 #include "../srv6/headers.h"
 
 /* Says what is looked for: a packet of this length; returns HIKE_NEXT, or why the kernel must see it. */
@@ -113,11 +114,12 @@ static __always_inline int hike_not_found(struct hike_context *context, struct b
 
 /*
  * Returns HIKE_NEXT and the next hop, or what becomes of the packet without. @fib is what is asked, and of no more use then. @turns: the
- * kernel sends redirects for such packets.
+ * kernel sends redirects for such packets. @stale, if it is not NULL, gets the next hop if its address may be old, or NULL; and the next
+ * hop the largest packet.
  */
 static __always_inline int hike_look_up(struct hike_context *context, const struct hike_packet *packet,
 					struct bpf_fib_lookup *fib, __u32 flags, bool turns,
-					struct hike_hop *hop)
+					struct hike_neighbour **stale, struct hike_hop *hop)
 {
 	const struct hike_routing *routing = hike_this_routing();
 	bool v4 = fib->family == HIKE_AF_INET;
@@ -151,6 +153,11 @@ static __always_inline int hike_look_up(struct hike_context *context, const stru
 	hike_copy_mac(hop->destination, fib->dmac);
 	if (!HIKE_IS_A_HOP)
 		return HIKE_NEXT;
+	/* The check of the source takes the place of what has been said. */
+	if (stale) {
+		hop->mtu = fib->mtu_result < family->most_bytes ? fib->mtu_result : family->most_bytes;
+		*stale = hike_find_stale(fib);
+	}
 	if (turns && family->flags & HIKE_ROUTING_REDIRECTS && hop->port == receiver.device)
 		return HIKE_FW_REDIRECT;
 	if (!v4)

@@ -3,7 +3,7 @@
 #ifndef HIKE_FORWARD_H
 #define HIKE_FORWARD_H
 
-#include "../context.h"
+#include "../cache/learn.h"
 
 /* The next hop of a packet. */
 struct hike_hop {
@@ -11,8 +11,10 @@ struct hike_hop {
 	__u32 port;
 	__u8 source[ETH_ALEN];
 	__u8 destination[ETH_ALEN];
+	/* The largest packet that may leave for it. */
+	__u16 mtu;
 	/* The VLAN tags that it takes, 0 to 2 of them, as they stand in the frame. */
-	__u32 tag_bytes;
+	__u16 tag_bytes;
 	__be32 tags[2];
 };
 
@@ -149,7 +151,14 @@ static __always_inline int hike_send(struct hike_context *context, struct hike_p
 static __always_inline int hike_leave(struct hike_context *context, struct hike_packet *packet,
 				      struct hike_hop *hop)
 {
-	return hike_choose_port(context, hop) ? hike_send(context, packet, hop) : hike_no_port(context, hop->port);
+	int reason;
+
+	if (!hike_choose_port(context, hop))
+		return hike_no_port(context, hop->port);
+	reason = hike_send(context, packet, hop);
+	if (reason == HIKE_FORWARDED)
+		hike_learn_way(context, packet, hop->port, hop->mtu);
+	return reason;
 }
 
 #endif

@@ -41,7 +41,7 @@ static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 		fib.tbid = behaviour->table;
 		flags = BPF_FIB_LOOKUP_DIRECT | BPF_FIB_LOOKUP_TBID;
 	}
-	reason = hike_look_up(xdp, packet, &fib, flags, false, &hop);
+	reason = hike_look_up(xdp, packet, &fib, flags, false, NULL, &hop);
 	if (reason != HIKE_NEXT)
 		return reason;
 	if (!hike_choose_port(xdp, &hop))

@@ -10,6 +10,7 @@ static __noinline int hike_fw_by_fib(struct hike_context *context, struct hike_p
 	const void *end = hike_data_end(context);
 	/* Packets that `enc` has put on a path are from this host, so nobody is to be told of a shorter way. */
 	bool turns = !packet->is_on_path;
+	struct hike_neighbour *stale = NULL;
 	struct hike_hop hop;
 	__u32 bytes;
 	int reason;
@@ -36,10 +37,12 @@ static __noinline int hike_fw_by_fib(struct hike_context *context, struct hike_p
 			reason = hike_ask_transport4(&fib, ip4, end, bytes);
 	}
 	if (reason == HIKE_NEXT)
-		reason = hike_look_up(context, packet, &fib, 0, turns, &hop);
+		reason = hike_look_up(context, packet, &fib, 0, turns, &stale, &hop);
 	/* If the look-up has the next link's MTU, that stands where the packet's length was. */
 	if (reason == HIKE_FW_TOO_BIG)
 		hike_note_mtu(fib.mtu_result != (__u16)bytes ? fib.mtu_result : 0);
+	if (reason == HIKE_NEXT)
+		reason = hike_ask_again(stale);
 	return reason == HIKE_NEXT ? hike_leave(context, packet, &hop) : reason;
 }
 

@@ -48,6 +48,7 @@ static __always_inline int hike_fw_table(struct hike_context *context, struct hi
 		return packet->is_on_path ? hike_tell_of_link(context, packet, route->mtu)
 					  : HIKE_FW_TOO_BIG;
 	hop.port = route->port;
+	hop.mtu = route->mtu;
 	hike_copy_mac(hop.source, route->source);
 	hike_copy_mac(hop.destination, route->destination);
 	return hike_leave(context, packet, &hop);

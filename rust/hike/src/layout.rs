@@ -6,6 +6,7 @@
 use std::array;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 
 use aya::Pod;
 
@@ -363,6 +364,45 @@ pub(crate) struct Counters {
     pub(crate) blocks: [Block; FLOW_BLOCKS],
 }
 
+/// `struct hike_epoch`: its members are read and written one by one, in memory that is shared with the programs.
+#[repr(C)]
+pub(crate) struct Epoch {
+    pub(crate) number: AtomicU64,
+    pub(crate) watched_until: AtomicU64,
+    pub(crate) now: AtomicU64,
+    pub(crate) network: AtomicU64,
+}
+
+/// `struct hike_fill`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fill {
+    /// The packet that a CPU has.
+    pub(crate) packet: [u64; 12],
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) learned: u64,
+}
+
+/// `struct hike_neighbour_key`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NeighbourKey {
+    pub(crate) device: u32,
+    pub(crate) version: u32,
+    pub(crate) address: [u8; 16],
+}
+
+/// `struct hike_neighbour`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Neighbour {
+    pub(crate) asked: u64,
+    pub(crate) mac: [u8; 8],
+    pub(crate) is_valid: u32,
+    pub(crate) is_stale: u32,
+}
+
 /// Says of types that they are plain bytes.
 macro_rules! plain {
     ($($of:ty)*) => {
@@ -376,6 +416,7 @@ macro_rules! plain {
 
 plain!(Address Length Lengths Class ExactFlow Behaviour SidCounts Rules RulePort Path Device Route Block Counters);
 plain!(Routing Tagged Receiver Sender);
+plain!(Fill NeighbourKey Neighbour);
 
 #[cfg(test)]
 mod tests {
@@ -403,6 +444,10 @@ mod tests {
         assert_eq!(size_of::<Sender>(), 16);
         assert_eq!(size_of::<Block>(), 16);
         assert_eq!(size_of::<Counters>(), 24 + FLOW_BLOCKS * 16);
+        assert_eq!(size_of::<Epoch>(), 32);
+        assert_eq!(size_of::<Fill>(), 120);
+        assert_eq!(size_of::<NeighbourKey>(), 24);
+        assert_eq!(size_of::<Neighbour>(), 24);
     }
 
     #[test]

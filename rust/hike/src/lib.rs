@@ -22,6 +22,7 @@ mod tables;
 
 pub use self::baseline::Baseline;
 pub use self::config::behaviour::{Behaviour, Flavour, Flavours, Hop, HOPS_TABLE};
+pub use self::config::cache::{Cache, Notice};
 pub use self::config::chain::Chain;
 pub use self::config::destination::Destination;
 pub use self::config::device::DeviceName;
@@ -30,6 +31,7 @@ pub use self::config::flow::{Direction, Flow, Marking, Monitor};
 pub use self::config::lanes::Lanes;
 pub use self::config::path::Path;
 pub use self::config::rule::{Action, Rule};
+pub use self::counters::cache::CacheCounts;
 pub use self::counters::sids::Traffic;
 pub use self::host::Host;
 pub use self::instance::generation::Generation;
@@ -37,6 +39,7 @@ pub use self::instance::hike::{BehaviourId, ChainId, Class, Engine, Hike, PathId
 pub use self::instance::hook::{Hook, XdpMode};
 pub use self::instance::loader::fingerprint;
 pub use self::instance::readback::{chain_programs, Places};
+pub use self::instance::watch::Watch;
 pub use self::routing::{Facts, Follower, Routing};
 
 /// The largest number of everything: `c-shims/hike/limits.h`.

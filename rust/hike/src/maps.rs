@@ -34,6 +34,14 @@ pub(crate) fn is_not_there(error: &MapError) -> bool {
     }
 }
 
+/// Returns whether a map has refused because there is such an entry.
+pub(crate) fn is_there(error: &MapError) -> bool {
+    match error {
+        MapError::SyscallError(error) => error.io_error.kind() == ErrorKind::AlreadyExists,
+        _ => false,
+    }
+}
+
 /// Says of a map that is full that it is, and how many entries it has.
 pub(crate) fn or_full(
     written: Result<(), MapError>,

@@ -161,6 +161,8 @@ pub enum Router {
         engine: Engine,
         /// SIDs of each path, for chains that put packets into SRv6.
         sids: u16,
+        /// True if there is a cache by flow in front of it.
+        cache: bool,
     },
 }
 

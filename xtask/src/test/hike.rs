@@ -25,6 +25,8 @@ const HIKE: &str = "hike";
 /// The cases that need a kernel which describes its own structures (BTF), by the beginning of their names. Ours do not, as the
 /// description does not know Rust, so these cases run on the distribution's kernel.
 const TRACED: &str = "traced/";
+/// Those about the cache, which learns of changes otherwise there: they run on both kernels.
+const OF_CACHE: &str = "cache/";
 /// The case that runs on this machine.
 const HERE: &str = "hike: the model on this machine's kernel";
 /// The numbers of random frames in a full run, and in any other run on this machine. In the guest, any other run has the default
@@ -55,7 +57,8 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         })
     };
     let mut guests = vec![of(HIKE, &options, &|case| !case.starts_with(TRACED))?];
-    let traced = of("hike-traced", &options, &|case| case.starts_with(TRACED))?;
+    let is_traced = |case: &str| case.starts_with(TRACED) || case.starts_with(OF_CACHE);
+    let traced = of("hike-traced", &options, &is_traced)?;
     // Another boot for a case or two: it is drawn itself.
     let is_drawn = match &ctx.case {
         Some(text) => traced.takes.iter().any(|case| case.contains(text)),

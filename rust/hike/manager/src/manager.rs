@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::instance::generation::{remove_all, Before};
 use mflow_hike::instance::links::{linked, release, Linked};
-use mflow_hike::{Facts, Generation, Hook, Host, XdpMode};
+use mflow_hike::{Facts, Generation, Hook, Host, Notice, Watch, XdpMode};
 
 use crate::actual::Entry;
 use crate::configuration::file::parse;
@@ -47,6 +47,10 @@ pub struct Manager {
     last_revision: u64,
     /// True once it has been told that drops of ports are not counted.
     drops_are_told: bool,
+    /// The way in which new generations learn of changes.
+    notice: Notice,
+    /// The thread that tells the generation that counts, where the kernel does not.
+    watch: Option<Watch>,
 }
 
 /// The generation that counts.
@@ -81,7 +85,7 @@ pub struct Applied {
 impl Manager {
     /// Takes over what is in the kernel: what a transaction that was killed has left half done is finished or undone. Also returns
     /// what should be told.
-    pub fn start(store: Store, devices: &Devices) -> Result<(Self, Vec<String>)> {
+    pub fn start(store: Store, devices: &Devices, notice: Notice) -> Result<(Self, Vec<String>)> {
         let mut warnings = Vec::new();
         let current = match store.current()? {
             Some(revision) => {
@@ -110,11 +114,14 @@ impl Manager {
             facts: Facts::read()?,
             last_revision,
             drops_are_told: false,
+            notice,
+            watch: None,
         };
         if let Err(error) = manager.tell_routing() {
             warnings.push(format!("{error:#}"));
         }
         warnings.extend(manager.settle(devices)?);
+        warnings.extend(manager.watch());
         warnings.extend(manager.upgrade(devices));
         Ok((manager, warnings))
     }
@@ -352,9 +359,24 @@ impl Manager {
             });
         }
         self.current = Some(next);
+        let said = self.watch();
         // It has been done: what is left over is not the caller's.
         let settled = step("committed").and_then(|()| self.settle(devices));
-        Ok(settled.unwrap_or_else(|error| vec![format!("{error:#}")]))
+        let settled = settled.unwrap_or_else(|error| vec![format!("{error:#}")]);
+        Ok(said.into_iter().chain(settled).collect())
+    }
+
+    /// Lets the cache of the generation that counts learn of changes; packets do without it meanwhile. Returns what should be told.
+    fn watch(&mut self) -> Option<String> {
+        self.watch = None;
+        let current = self.current.as_ref()?;
+        match current.generation.watch() {
+            Ok(watch) => {
+                self.watch = watch;
+                None
+            }
+            Err(error) => Some(format!("packets do without the cache: {error:#}")),
+        }
     }
 
     /// Makes a generation to which no packet comes yet.
@@ -374,10 +396,12 @@ impl Manager {
         let before = self.current.as_ref().map(|current| Before {
             generation: &current.generation,
             same_reasons: matches!(&current.known, Some((note, _)) if note.has_same_reasons()),
+            same_programs: matches!(&current.known, Some((note, _)) if note.is_of_this_version()),
             same_rules: matches!(&current.known, Some((note, known)) if note.is_of_this_version() && known.rules == wanted.rules),
         });
         let folder = self.store.generation(revision);
-        let mut hike = Generation::begin(wanted.hook, &folder, wanted.engine, before)?;
+        let caching = (wanted.cache, self.notice);
+        let mut hike = Generation::begin(wanted.hook, &folder, wanted.engine, caching, before)?;
         step("begun")?;
         let sids = fill(&mut hike, &wanted, devices, &self.sid_numbers())?;
         if wanted.hook == Hook::Xdp {

@@ -31,6 +31,10 @@ pub struct Daemon {
     /// The file to apply if nothing is in the kernel yet, as after the start of the host; it need not exist
     #[arg(long, value_name = "FILE", default_value = FILE)]
     pub file: PathBuf,
+    /// Learn by netlink of what makes the cache forget, without programs that trace the kernel: while hiked does not run, packets then do
+    /// without the cache
+    #[arg(long)]
+    pub no_tracing: bool,
     /// Remove all that is in the kernel, and end: packets take the kernel's path
     #[arg(long)]
     pub remove: bool,

@@ -9,8 +9,8 @@ use std::path::Path as FilePath;
 
 use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
-    Action, Behaviour, Chain, Destination, Direction, Engine, Flavours, Hook, Lanes, Path, Rule,
-    XdpMode,
+    Action, Behaviour, Cache, Chain, Destination, Direction, Engine, Flavours, Hook, Lanes, Path,
+    Rule, XdpMode,
 };
 use mflow_hike_manager::configuration::file::parse;
 use mflow_hike_manager::configuration::objects::differences;
@@ -246,9 +246,9 @@ fn configuration() -> impl Strategy<Value = Configuration> {
         vec(rule(), 1..12),
     );
     let kernel_routes = btree_map(name(), kernel_route(), 0..4).prop_map(distinct);
-    let engine = (any::<bool>(), any::<bool>(), kernel_routes);
+    let engine = (any::<bool>(), any::<bool>(), any::<bool>(), kernel_routes);
     (engine, devices(), devices(), named).prop_flat_map(|(engine, devices, ports, named)| {
-        let (calls, at_tcx, kernel_routes) = engine;
+        let (calls, at_tcx, no_cache, kernel_routes) = engine;
         let (chains, paths, monitors, rules) = named;
         let chains: BTreeMap<String, _> = chains
             .into_iter()
@@ -329,6 +329,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                 routes,
                 monitors: monitors.clone(),
                 hook: if at_tcx { Hook::Tcx } else { Hook::Xdp },
+                cache: if no_cache { Cache::Off } else { Cache::On },
                 kernel_routes: kernel_routes.clone(),
             }
         })

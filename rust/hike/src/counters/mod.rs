@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fates of packets ([`reason`]), and the counts of flows (`monitors`) and of local SIDs ([`sids`]).
+//! The fates of packets ([`reason`]), and the counts of flows (`monitors`), of local SIDs ([`sids`]) and of the [`cache`].
 
+pub mod cache;
 pub(crate) mod monitors;
 pub(crate) mod path_flows;
 pub mod reason;

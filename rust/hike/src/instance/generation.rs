@@ -22,9 +22,13 @@ use super::hook::{Hook, XdpMode};
 use super::host_tables::{Facts, HostTables};
 use super::links;
 use super::ports::is_closed;
+use super::tracing;
+use super::watch::Watch;
+use crate::config::cache::{Cache, Notice};
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
 use crate::config::path::Path;
 use crate::config::rule::Rule;
+use crate::counters::cache::{self, CacheCounts};
 use crate::counters::monitors;
 use crate::counters::path_flows;
 use crate::counters::reason::{self, Reason};
@@ -33,6 +37,7 @@ use crate::host::Host;
 use crate::maps::open;
 use crate::routing::Facts as RoutingFacts;
 use crate::tables::access_list::{hits_in, is_in, HITS};
+use crate::tables::epoch::Epoch;
 use crate::tables::packets;
 
 /// The pins that a generation has beside its maps; the entry says by its name which hook it is for.
@@ -56,6 +61,8 @@ pub struct Before<'a> {
     pub same_reasons: bool,
     /// True if it has the same rules as the new generation.
     pub same_rules: bool,
+    /// True if its programs are those of this program.
+    pub same_programs: bool,
 }
 
 /// An instance that stays in the kernel.
@@ -78,10 +85,14 @@ impl Generation {
         hook: Hook,
         folder: &FilePath,
         engine: Engine,
+        caching: (Cache, Notice),
         before: Option<Before<'_>>,
     ) -> Result<Hike> {
-        Hike::prepared(hook, folder, engine, |folder| match before {
-            Some(before) => share_counters(before, folder),
+        Hike::prepared(hook, folder, engine, caching, |folder| match before {
+            Some(before) => {
+                share_epoch(before, caching.1, folder)?;
+                share_counters(before, folder)
+            }
             None => Ok(()),
         })
     }
@@ -224,6 +235,22 @@ impl Generation {
         Ok(reason::settled(counts.collect::<Result<_>>()?))
     }
 
+    /// Lets its cache learn of changes in the calling thread's network namespace: as long as what is returned is there, unless the
+    /// kernel itself tells of them.
+    pub fn watch(&self) -> Result<Option<Watch>> {
+        Watch::begin(&self.folder)
+    }
+
+    /// Returns whether the kernel itself tells of changes.
+    pub fn is_traced(&self) -> bool {
+        tracing::stays(&self.folder)
+    }
+
+    /// Returns how many packets the cache was good for since this generation was made.
+    pub fn cache_counts(&self) -> Result<CacheCounts> {
+        cache::read(&self.folder)
+    }
+
     /// Returns how many packets each rule of its access list, of which there are this many, has decided on.
     pub fn rule_hits(&self, rules: usize) -> Result<Vec<u64>> {
         hits_in(&self.folder, rules)
@@ -246,6 +273,7 @@ impl Generation {
 
     /// Begins to count a flow that is not counted yet, from 0. When that has been done of all, [tell its paths](Self::tell_paths).
     pub fn add_monitor(&self, flow: &Flow, direction: Direction, monitor: &Monitor) -> Result<()> {
+        let _moves = Epoch::open(&self.folder)?.moves_behind();
         monitors::add(&self.folder, flow, direction, monitor.counters()?).map(drop)
     }
 
@@ -256,6 +284,7 @@ impl Generation {
 
     /// Counts a flow no more.
     pub fn remove_monitor(&self, flow: &Flow, direction: Direction) -> Result<()> {
+        let _moves = Epoch::open(&self.folder)?.moves_behind();
         monitors::remove(&self.folder, flow, direction)
     }
 
@@ -289,6 +318,22 @@ pub fn remove_all<'a>(folders: impl IntoIterator<Item = &'a FilePath>) -> Result
 }
 
 const REASONS: &str = "reasons";
+
+/// Lets the programs that move the epoch of a generation serve the next one, too. It has none if they are not wanted, or of another
+/// version.
+fn share_epoch(before: Before<'_>, notice: Notice, folder: &FilePath) -> Result<()> {
+    let old = &before.generation.folder;
+    if !before.same_programs || notice == Notice::Told || !tracing::stays(old) {
+        return Ok(());
+    }
+    for name in EPOCH_MAPS {
+        pin_again(old, folder, name)?;
+    }
+    tracing::share(old, folder)
+}
+
+/// The maps that the programs write to which move the epoch.
+const EPOCH_MAPS: [&str; 2] = ["epoch", "neighbours"];
 
 /// Pins the maps with counters in another folder, too, where the objects find them; those of another shape begin again.
 fn share_counters(before: Before<'_>, folder: &FilePath) -> Result<()> {

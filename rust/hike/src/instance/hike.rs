@@ -11,6 +11,8 @@
 //! | a length of prefixes is used first, or no more | its prefix is there before packets look for that length; one without prefixes leads on |
 //! | a flow has a class of its own | its entry is there before the class of its destination says so |
 //! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
+//!
+//! What the cache has learned before a change is not good any more when the change has been made: then the epoch moves.
 
 mod behaviours;
 mod chains;
@@ -43,6 +45,9 @@ use self::ports::Ports;
 use super::drops::Drops;
 use super::hook::{Attached, Hook};
 use super::loader::{self, TELL_PROGRAM};
+use super::tracing::{self, Tracing};
+use super::watch::{self, Watch};
+use crate::config::cache::{Cache, Notice};
 use crate::config::chain::Chain;
 use crate::config::destination::Destination;
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
@@ -50,14 +55,17 @@ use crate::config::lanes::Lanes;
 use crate::config::manifest;
 use crate::config::path::Path;
 use crate::config::rule::Rule;
+use crate::counters::cache::{self, CacheCounts};
 use crate::counters::monitors;
 use crate::counters::path_flows::PathFlows;
 use crate::counters::reason::{self, Reason};
+use crate::host::namespace;
 use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS, ROUTES, TELL};
 use crate::maps::{open, or_full};
 use crate::routing::Routing;
 use crate::tables::access_list::AccessList;
+use crate::tables::epoch::Epoch;
 use crate::tables::packets;
 use crate::tables::slots::Slots;
 
@@ -146,6 +154,15 @@ pub struct Hike {
     exact_flows: FlowClasses,
     lengths: Lengths,
     access_list: AccessList,
+    cache: Cache,
+    epoch: Epoch,
+    /// The programs that move the epoch, unless they are those of another instance, too, or the kernel takes none.
+    tracing: Option<Tracing>,
+    /// Why the kernel takes none.
+    untraced: Option<String>,
+    /// The thread that moves it then, and the network namespace of the devices.
+    watch: Option<Watch>,
+    namespace: Option<u64>,
     /// True if all of it stays in the kernel when this is dropped.
     stays: bool,
 }
@@ -187,7 +204,18 @@ impl Hike {
 
     /// Makes one at a hook. What it has is its own: two instances for both hooks do not know of each other.
     pub fn at(hook: Hook, folder: &FilePath, engine: Engine) -> Result<Self> {
-        let mut hike = Self::prepared(hook, folder, engine, |_| Ok(()))?;
+        let caching = (Cache::default(), Notice::default());
+        Self::with_cache(hook, folder, engine, caching)
+    }
+
+    /// Makes one with a cache, or without, which learns of changes in this way.
+    pub fn with_cache(
+        hook: Hook,
+        folder: &FilePath,
+        engine: Engine,
+        caching: (Cache, Notice),
+    ) -> Result<Self> {
+        let mut hike = Self::prepared(hook, folder, engine, caching, |_| Ok(()))?;
         hike.counts_by_itself = hook == Hook::Xdp;
         Ok(hike)
     }
@@ -197,6 +225,7 @@ impl Hike {
         hook: Hook,
         folder: &FilePath,
         engine: Engine,
+        caching: (Cache, Notice),
         prepare: impl FnOnce(&FilePath) -> Result<()>,
     ) -> Result<Self> {
         make_folder(folder).with_context(|| {
@@ -205,16 +234,29 @@ impl Hike {
                 folder.display()
             )
         })?;
-        let made = prepare(folder).and_then(|()| Self::make(hook, folder, engine));
+        let made = prepare(folder).and_then(|()| Self::make(hook, folder, engine, caching));
         if made.is_err() {
             remove(folder);
         }
         made
     }
 
-    fn make(hook: Hook, folder: &FilePath, engine: Engine) -> Result<Self> {
-        let dispatcher = loader::dispatcher(hook, folder)?;
+    fn make(
+        hook: Hook,
+        folder: &FilePath,
+        engine: Engine,
+        (cache, notice): (Cache, Notice),
+    ) -> Result<Self> {
+        let dispatcher = loader::dispatcher(hook, folder, cache)?;
         let mut programs = loader::tail_calls(hook, folder)?;
+        let epoch = Epoch::open(folder)?;
+        let traces = hook == Hook::Xdp && notice == Notice::Traced && !tracing::stays(folder);
+        // Where the kernel has no place for them, a thread watches.
+        let (tracing, untraced) = match traces.then(|| trace(folder, &epoch)) {
+            Some(Ok(tracing)) => (Some(tracing), None),
+            Some(Err(error)) => (None, Some(format!("{error:#}"))),
+            None => (None, None),
+        };
         let mut hike = Self {
             folder: folder.to_owned(),
             hook,
@@ -236,6 +278,12 @@ impl Hike {
             exact_flows: FlowClasses::default(),
             lengths: Lengths::open(folder)?,
             access_list: AccessList::open(folder)?,
+            cache,
+            epoch,
+            tracing,
+            untraced,
+            watch: None,
+            namespace: None,
             stays: false,
         };
         hike.behaviours.put(0, None);
@@ -261,6 +309,44 @@ impl Hike {
         &self.folder
     }
 
+    /// Learns from now on of changes in the calling thread's network namespace. That is done for devices that are
+    /// [attached](Self::attach). With devices of several namespaces, packets do without the cache.
+    pub fn watch(&mut self) -> Result<()> {
+        let here = namespace()?;
+        if self.hook != Hook::Xdp || self.namespace == Some(here) {
+            return Ok(());
+        }
+        self.watch = None;
+        let is_first = self.links.is_empty();
+        self.namespace = Some(here);
+        // Devices have numbers, which others have elsewhere.
+        self.epoch.moves();
+        self.watch = match (&self.tracing, is_first) {
+            (_, false) => {
+                self.epoch.watch_until(0);
+                None
+            }
+            (Some(_), true) => watch::note_neighbours(&self.folder).map(|()| None)?,
+            (None, true) => Watch::begin(&self.folder)?,
+        };
+        Ok(())
+    }
+
+    /// Returns whether the kernel itself tells of changes; else a thread does.
+    pub fn is_traced(&self) -> bool {
+        self.tracing.is_some() || tracing::stays(&self.folder)
+    }
+
+    /// Returns why this kernel does not, if it was tried.
+    pub fn why_untraced(&self) -> Option<&str> {
+        self.untraced.as_deref()
+    }
+
+    /// Returns how many packets the cache was good for.
+    pub fn cache_counts(&self) -> Result<CacheCounts> {
+        cache::read(&self.folder)
+    }
+
     /// Adds a path.
     pub fn add_path(&mut self, path: &Path) -> Result<PathId> {
         let layout = path.layout()?;
@@ -274,6 +360,7 @@ impl Hike {
     /// Removes a path that no class uses.
     pub fn remove_path(&mut self, id: PathId) -> Result<()> {
         self.paths.get(id.0).context("no such path")?;
+        let _moves = self.epoch.moves_behind();
         if let Some(destination) = self.user(|entry| entry.class.path == Some(id)) {
             bail!("the class of {destination} uses this path; change that first");
         }
@@ -287,6 +374,7 @@ impl Hike {
 
     /// Says where `fw-table` sends packets of a destination; a default is the prefix of 0 bits.
     pub fn set_route(&mut self, destination: Destination, route: &Route) -> Result<()> {
+        let _moves = self.epoch.moves_behind();
         let value = layout::Route {
             port: route.port,
             mtu: route.mtu,
@@ -300,6 +388,7 @@ impl Hike {
 
     /// Removes such a route.
     pub fn remove_route(&mut self, destination: Destination) -> Result<()> {
+        let _moves = self.epoch.moves_behind();
         self.tables
             .routes
             .remove(&route_key(destination)?)
@@ -324,6 +413,7 @@ impl Hike {
         direction: Direction,
         monitor: &Monitor,
     ) -> Result<()> {
+        let _moves = self.epoch.moves_behind();
         let number = monitors::add(&self.folder, flow, direction, monitor.counters()?)?;
         match direction {
             Direction::In => self.path_flows.tell(flow, number),
@@ -333,6 +423,7 @@ impl Hike {
 
     /// Counts a flow no more.
     pub fn remove_monitor(&mut self, flow: &Flow, direction: Direction) -> Result<()> {
+        let _moves = self.epoch.moves_behind();
         monitors::remove(&self.folder, flow, direction)?;
         match direction {
             Direction::In => self.path_flows.tell(flow, 0),
@@ -369,6 +460,16 @@ pub(crate) fn remove(folder: &FilePath) {
         let _gone = fs::remove_file(entry.path());
     }
     let _gone = fs::remove_dir(folder);
+}
+
+/// Lets the kernel tell of changes, before any packet comes.
+fn trace(folder: &FilePath, epoch: &Epoch) -> Result<Tracing> {
+    let tracing = Tracing::attach(folder, epoch)?;
+    let noted = watch::note_neighbours(folder);
+    if noted.is_err() {
+        epoch.watch_until(0);
+    }
+    noted.map(|()| tracing)
 }
 
 /// Makes a folder that nobody but its owner can look into, as nobody else can open the maps in it.

@@ -16,6 +16,7 @@ use crate::host::Host;
 use crate::layout::{Address, Device, GROUP_INSIDE};
 use crate::limits::{DEVICES, GROUPED, OWN_ADDRESSES, OWN_PREFIXES};
 use crate::maps::{open, or_full};
+use crate::tables::epoch::{Behind, Epoch};
 
 /// The value of what is there.
 const THERE: u32 = 1;
@@ -26,6 +27,7 @@ pub(crate) struct HostTables {
     groups: HashMap<MapData, u32, u32>,
     addresses: HashMap<MapData, Key<Address>, u32>,
     prefixes: LpmTrie<MapData, Address, u32>,
+    epoch: Epoch,
 }
 
 /// The things that they are to say.
@@ -103,13 +105,16 @@ impl HostTables {
             groups: open(folder, "groups")?.try_into()?,
             addresses: open(folder, "own_addresses")?.try_into()?,
             prefixes: open(folder, "own_prefixes")?.try_into()?,
+            epoch: Epoch::open(folder)?,
         })
     }
 
     /// Makes the tables say this, and nothing else. What is new comes first, so that nothing is missing meanwhile.
     pub(crate) fn write(&mut self, facts: &Facts) -> Result<()> {
+        let mut moves = self.epoch.moves_if_changed();
         let there = self.own()?;
         for &own in facts.own.difference(&there) {
+            moves.changes();
             let key = Address::prefix(own);
             if is_address(&own) {
                 let written = self.addresses.insert(key, THERE, 0);
@@ -119,9 +124,10 @@ impl HostTables {
                 or_full(written, "prefixes of this host's own", OWN_PREFIXES)?;
             }
         }
-        self.write_groups(facts)?;
-        self.write_devices(facts)?;
+        self.write_groups(facts, &mut moves)?;
+        self.write_devices(facts, &mut moves)?;
         for &own in there.difference(&facts.own) {
+            moves.changes();
             let key = Address::prefix(own);
             match is_address(&own) {
                 true => self.addresses.remove(&key)?,
@@ -131,9 +137,10 @@ impl HostTables {
         Ok(())
     }
 
-    fn write_groups(&mut self, facts: &Facts) -> Result<()> {
+    fn write_groups(&mut self, facts: &Facts, moves: &mut Behind) -> Result<()> {
         for &device in &facts.inside {
             if self.groups.get(&device, 0).ok() != Some(GROUP_INSIDE) {
+                moves.changes();
                 let written = self.groups.insert(device, GROUP_INSIDE, 0);
                 or_full(written, "devices inside", GROUPED)?;
             }
@@ -141,13 +148,14 @@ impl HostTables {
         let there: Vec<u32> = self.groups.keys().collect::<Result<_, _>>()?;
         for device in there {
             if !facts.inside.contains(&device) {
+                moves.changes();
                 self.groups.remove(&device)?;
             }
         }
         Ok(())
     }
 
-    fn write_devices(&mut self, facts: &Facts) -> Result<()> {
+    fn write_devices(&mut self, facts: &Facts, moves: &mut Behind) -> Result<()> {
         let flags = facts.flags();
         for (&index, &device) in &facts.devices {
             let device = Device {
@@ -155,6 +163,7 @@ impl HostTables {
                 ..device
             };
             if self.devices.get(&index, 0).ok() != Some(device) {
+                moves.changes();
                 let written = self.devices.insert(index, device, 0);
                 or_full(written, "devices that packets come from", DEVICES)?;
             }
@@ -162,6 +171,7 @@ impl HostTables {
         let there: Vec<u32> = self.devices.keys().collect::<Result<_, _>>()?;
         for index in there {
             if !facts.devices.contains_key(&index) {
+                moves.changes();
                 self.devices.remove(&index)?;
             }
         }

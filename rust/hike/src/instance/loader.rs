@@ -8,8 +8,10 @@ use std::path::Path;
 use anyhow::{anyhow, bail, Context as _, Error, Result};
 use aya::programs::{Program, ProgramError, ProgramFd};
 use aya::{include_bytes_aligned, Btf, Ebpf, EbpfLoader};
+use rustix::time::{clock_getres, ClockId};
 
 use super::hook::Hook;
+use crate::config::cache::Cache;
 use crate::config::chain::Chain;
 
 static DISPATCHER: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/dispatcher.o"));
@@ -20,23 +22,37 @@ static DISPATCHER_TCX: &[u8] =
 static COMPILED_TCX: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/compiled_tcx.o"));
 static TAIL_CALLS_TCX: &[u8] =
     include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tail_calls_tcx.o"));
+static EPOCH: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/epoch.o"));
+static CLOCK: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/clock.o"));
 static BASELINE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/baseline.o"));
 static PASS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pass.o"));
 static DROPS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/drops.o"));
 static PROBE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe.o"));
 
-/// The constant of the objects that are loaded for one chain each.
+/// The constants of the objects that are loaded for one chain each.
 const CHAIN: &str = "hike_chain";
 /// The constant of the object that counts drops: the kernel's number of the table of ports.
 const PORTS_ID: &str = "hike_ports_id";
+const LEARNS: &str = "hike_learns";
+/// Those of all objects with chains, and of the dispatcher.
+const HZ: &str = "hike_hz";
+const CACHES: &str = "hike_caches";
+/// The map with the entries of the cache.
+const ENTRIES: &str = "cache";
 
 /// Makes the maps of the dispatcher, and loads it.
-pub(crate) fn dispatcher(hook: Hook, folder: &Path) -> Result<Ebpf> {
+pub(crate) fn dispatcher(hook: Hook, folder: &Path, cache: Cache) -> Result<Ebpf> {
     let bytes = match hook {
         Hook::Xdp => DISPATCHER,
         Hook::Tcx => DISPATCHER_TCX,
     };
-    let mut object = object(folder, bytes, None)?;
+    let is_cached = u8::from(cache == Cache::On);
+    let mut loader = loader(folder);
+    loader.override_global(CACHES, &is_cached, hook == Hook::Xdp);
+    if cache == Cache::Off {
+        loader.map_max_entries(ENTRIES, 1);
+    }
+    let mut object = made(&mut loader, folder, bytes)?;
     load(&mut object, DISPATCHER_PROGRAM)?;
     Ok(object)
 }
@@ -46,12 +62,17 @@ pub(crate) const DISPATCHER_PROGRAM: &str = "hike_dispatcher";
 pub(crate) const TELL_PROGRAM: &str = "hike_tell_call";
 
 /// Loads one program that is a whole chain.
-pub(crate) fn compiled(hook: Hook, folder: &Path, chain: &Chain) -> Result<ProgramFd> {
+pub(crate) fn compiled(
+    hook: Hook,
+    folder: &Path,
+    chain: &Chain,
+    cache: Cache,
+) -> Result<ProgramFd> {
     let bytes = match hook {
         Hook::Xdp => COMPILED,
         Hook::Tcx => COMPILED_TCX,
     };
-    let loaded = of_chain(folder, bytes, chain, "hike_compiled");
+    let loaded = of_chain(hook, folder, bytes, (chain, cache), "hike_compiled");
     loaded.map_err(|error| explained(error, chain))
 }
 
@@ -71,13 +92,47 @@ fn explained(error: Error, chain: &Chain) -> Error {
 }
 
 /// Loads the program that begins a chain of tail calls.
-pub(crate) fn chain_start(hook: Hook, folder: &Path, chain: &Chain) -> Result<ProgramFd> {
-    of_chain(folder, calls_of(hook), chain, "hike_start_chain")
+pub(crate) fn chain_start(
+    hook: Hook,
+    folder: &Path,
+    chain: &Chain,
+    cache: Cache,
+) -> Result<ProgramFd> {
+    let bytes = calls_of(hook);
+    of_chain(hook, folder, bytes, (chain, cache), "hike_start_chain")
 }
 
 /// Makes the maps of the programs that chains are made of, and loads none of them yet.
 pub(crate) fn tail_calls(hook: Hook, folder: &Path) -> Result<Ebpf> {
-    object(folder, calls_of(hook), None)
+    let hz = hz();
+    let mut loader = loader(folder);
+    loader.override_global(HZ, &hz, hook == Hook::Xdp);
+    made(&mut loader, folder, calls_of(hook))
+}
+
+/// Makes the maps of the programs that move the epoch, and loads none of them yet: they look at the kernel's own types.
+pub(crate) fn epoch(folder: &Path, btf: &Btf) -> Result<Ebpf> {
+    let mut loader = loader(folder);
+    loader.btf(Some(btf));
+    made(&mut loader, folder, EPOCH)
+}
+
+/// Loads the program that reads the kernel's jiffies.
+pub(crate) fn clock(folder: &Path) -> Result<Ebpf> {
+    let mut object = made(&mut loader(folder), folder, CLOCK)?;
+    load(&mut object, CLOCK_PROGRAM)?;
+    Ok(object)
+}
+
+pub(crate) const CLOCK_PROGRAM: &str = "hike_clock";
+
+/// Returns the kernel's jiffies in a second: its coarse clocks move by one.
+pub(crate) fn hz() -> u64 {
+    const NS: u64 = 1_000_000_000;
+    let jiffy = clock_getres(ClockId::MonotonicCoarse);
+    // CAST: some milliseconds.
+    let ns = (jiffy.tv_nsec as u64).clamp(1, NS);
+    (NS + ns / 2) / ns
 }
 
 fn calls_of(hook: Hook) -> &'static [u8] {
@@ -143,23 +198,36 @@ pub fn fingerprint() -> u64 {
     let mut hasher = DefaultHasher::new();
     (DISPATCHER, COMPILED, TAIL_CALLS).hash(&mut hasher);
     (DISPATCHER_TCX, COMPILED_TCX, TAIL_CALLS_TCX).hash(&mut hasher);
+    (EPOCH, CLOCK).hash(&mut hasher);
     hasher.finish()
 }
 
 /// Loads the program of a chain. Only the program stays: it keeps the maps that it uses, and the chain's constant.
-fn of_chain(folder: &Path, bytes: &[u8], chain: &Chain, name: &str) -> Result<ProgramFd> {
-    let mut object = object(folder, bytes, Some(chain))?;
+fn of_chain(
+    hook: Hook,
+    folder: &Path,
+    bytes: &[u8],
+    (chain, cache): (&Chain, Cache),
+    name: &str,
+) -> Result<ProgramFd> {
+    let is_xdp = hook == Hook::Xdp;
+    let (numbers, learns, hz) = (chain.numbers(), cache.learns(chain), hz());
+    let mut loader = loader(folder);
+    loader.override_global(CHAIN, &numbers[..], true);
+    loader.override_global(LEARNS, &learns, is_xdp);
+    loader.override_global(HZ, &hz, is_xdp);
+    let mut object = made(&mut loader, folder, bytes)?;
     load(&mut object, name).with_context(|| format!("cannot load chain {chain}"))
 }
 
-fn object(folder: &Path, bytes: &[u8], chain: Option<&Chain>) -> Result<Ebpf> {
-    let numbers = chain.map(Chain::numbers);
+fn loader<'a>(folder: &Path) -> EbpfLoader<'a> {
     let mut loader = EbpfLoader::new();
-    // What runs here needs to know nothing of the kernel's own types.
+    // What packets run needs to know nothing of the kernel's own types.
     loader.btf(None).default_map_pin_directory(folder);
-    if let Some(numbers) = &numbers {
-        loader.override_global(CHAIN, &numbers[..], true);
-    }
+    loader
+}
+
+fn made(loader: &mut EbpfLoader<'_>, folder: &Path, bytes: &[u8]) -> Result<Ebpf> {
     loader
         .load(bytes)
         .with_context(|| format!("cannot make the maps in {}", folder.display()))

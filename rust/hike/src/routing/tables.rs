@@ -12,6 +12,7 @@ use aya::Pod;
 use crate::layout;
 use crate::limits::{RECEIVERS, SENDERS};
 use crate::maps::{is_not_there, open};
+use crate::tables::epoch::{Behind, Epoch};
 
 /// A frame's device and VLAN tags without their priorities, from the outermost on; 0: there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,6 +187,7 @@ impl Routing {
 
     /// Writes it into the maps of an instance. What there is no room for is the kernel's.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        let mut moves = Epoch::open(folder)?.moves_if_changed();
         let mut routing: Array<MapData, layout::Routing> = open(folder, "routing")?.try_into()?;
         let receivers = self.receivers.iter().take(RECEIVERS);
         let receivers = receivers.map(|(tagged, receiver)| {
@@ -195,20 +197,28 @@ impl Routing {
             };
             (key, receiver.layout())
         });
-        replace(open(folder, "receivers")?, &receivers.collect())?;
+        replace(open(folder, "receivers")?, &receivers.collect(), &mut moves)?;
         let senders = self.senders.iter().take(SENDERS);
         let senders = senders.map(|(&device, sender)| (device, sender.layout()));
-        replace(open(folder, "senders")?, &senders.collect())?;
-        routing.set(0, self.layout(), 0)?;
+        replace(open(folder, "senders")?, &senders.collect(), &mut moves)?;
+        if routing.get(&0, 0)? != self.layout() {
+            moves.changes();
+            routing.set(0, self.layout(), 0)?;
+        }
         Ok(())
     }
 }
 
 /// Makes a table have these entries, and no others.
-fn replace<K: Pod + Ord, V: Pod + PartialEq>(table: Map, wanted: &BTreeMap<K, V>) -> Result<()> {
+fn replace<K: Pod + Ord, V: Pod + PartialEq>(
+    table: Map,
+    wanted: &BTreeMap<K, V>,
+    moves: &mut Behind,
+) -> Result<()> {
     let mut table: HashMap<MapData, K, V> = table.try_into()?;
     let there: Vec<K> = table.keys().collect::<Result<_, MapError>>()?;
     for key in there.iter().filter(|key| !wanted.contains_key(*key)) {
+        moves.changes();
         match table.remove(key) {
             Err(error) if is_not_there(&error) => {}
             removed => removed?,
@@ -217,7 +227,10 @@ fn replace<K: Pod + Ord, V: Pod + PartialEq>(table: Map, wanted: &BTreeMap<K, V>
     for (key, value) in wanted {
         match table.get(key, 0) {
             Ok(is) if is == *value => {}
-            _ => table.insert(key, value, 0)?,
+            _ => {
+                moves.changes();
+                table.insert(key, value, 0)?;
+            }
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 
 pub(crate) mod access_list;
 pub(crate) mod batch;
+pub(crate) mod epoch;
 pub(crate) mod packets;
 pub(crate) mod prefixes;
 pub(crate) mod rule_sets;

@@ -2,6 +2,7 @@
 
 //! HIKE: chains of BPF programs at XDP and tcx, against a model of each program and with the kernel's own segment routing as the peer.
 
+mod cache;
 pub(crate) mod demo;
 mod loss;
 mod manager;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
-use mflow_hike::{Engine, Hike, Hook};
+use mflow_hike::{Cache, Engine, Hike, Hook, Notice};
 use mflow_protocol::guest::SEED;
 
 use crate::runner::{self, Selection};
@@ -94,6 +95,7 @@ fn all() -> Vec<Case> {
         routes::changes::cases(),
         loss::blocks::cases(),
         loss::full_rate::cases(),
+        cache::cases(),
         manager::transactions::cases(),
         manager::rules::cases(),
         manager::watch::cases(),
@@ -129,11 +131,16 @@ pub(crate) fn instance(engine: Engine) -> Result<Hike> {
 
 /// The same at a hook.
 pub(crate) fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
+    instance_with(hook, engine, (Cache::default(), Notice::default()))
+}
+
+/// The same with a cache, or without, that learns of changes in this way.
+pub(crate) fn instance_with(hook: Hook, engine: Engine, caching: (Cache, Notice)) -> Result<Hike> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Nothing else depends on it.
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let folder = Path::new(PINS).join(format!("hike{number}"));
-    let mut hike = Hike::at(hook, &folder, engine)?;
+    let mut hike = Hike::with_cache(hook, &folder, engine, caching)?;
     if hook == Hook::Xdp {
         hike.set_device(TEST_RUN_DEVICE, TEST_RUN_MAC)?;
     }

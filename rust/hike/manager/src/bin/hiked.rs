@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{ensure, Context as _, Result};
 use clap::Parser as _;
+use mflow_hike::Notice;
 use mflow_hike_manager::manager::remove;
 use mflow_hike_manager::options::Daemon;
 use mflow_hike_manager::service::Service;
@@ -53,7 +54,11 @@ async fn run(options: &Daemon) -> Result<()> {
     }
     // One who cannot be asked leaves the kernel as it is.
     let mut place = Place::take(&options.socket).await?;
-    let (manager, warnings) = Manager::start(store, &devices)?;
+    let notice = match options.no_tracing {
+        true => Notice::Told,
+        false => Notice::Traced,
+    };
+    let (manager, warnings) = Manager::start(store, &devices, notice)?;
     warnings.iter().for_each(say);
     let service = Service::new(manager);
     let file = options.file.clone();

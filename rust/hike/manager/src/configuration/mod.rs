@@ -22,7 +22,7 @@ use std::fmt;
 
 use anyhow::bail;
 use mflow_hike::{
-    Behaviour, Chain, Destination, DeviceName, Engine, Flow, Hook, Path, Rule, XdpMode,
+    Behaviour, Cache, Chain, Destination, DeviceName, Engine, Flow, Hook, Path, Rule, XdpMode,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,8 @@ pub struct Configuration {
     pub engine: Engine,
     /// The part of the kernel that runs programs at XDP.
     pub mode: XdpMode,
+    /// The cache by flow.
+    pub cache: Cache,
     /// The devices whose packets are looked at, when they are received or when they leave.
     #[serde(deserialize_with = "maps::names")]
     pub devices: BTreeSet<String>,

@@ -40,6 +40,7 @@ kinds! {
     Hook: "hook", "hook", "The hook at which packets take chains";
     Engine: "engine", "engine", "The engine that runs chains";
     Mode: "mode", "mode", "The part of the kernel that runs programs at XDP";
+    Cache: "cache", "cache", "The cache by flow: true or false";
     Device: "device", "devices", "Devices whose packets are looked at";
     Inside: "inside", "inside", "Devices inside of the SR domain";
     Port: "port", "ports", "Devices through which packets may leave";

@@ -5,7 +5,7 @@
 use anyhow::bail;
 use mflow_hike::config::path::{Exceptions, Mode};
 use mflow_hike::counters::reason::Fate;
-use mflow_hike::{Action, Direction, Engine, Flavour, Hook, Lanes, XdpMode};
+use mflow_hike::{Action, Cache, Direction, Engine, Flavour, Hook, Lanes, XdpMode};
 use serde::{Serialize, Serializer};
 
 use crate::configuration::file::word;
@@ -90,6 +90,7 @@ numbered! {
     Hook: Hook, "hook", Xdp Tcx;
     Engine: Engine, "engine", Compiled TailCalls;
     XdpMode: XdpMode, "mode", Native Generic;
+    Cache: Cache, "cache", On Off;
     Mode: PathMode, "mode", Encaps Reduced;
     Exceptions: PathExceptions, "way with exceptions", Dropped Left Told;
     Flavour: Flavour, "flavour", Psp Usp Usd;
@@ -99,5 +100,5 @@ numbered! {
     Direction: Direction, "direction", In Out;
     Fate: Fate, "fate", Passed Redirected Dropped;
     KernelAction: KernelAction, "action", End EndX EndT EndDx6 EndDx4 EndDt6 EndDt4 EndDt46;
-    Kind: Kind, "kind", Engine Device Port Chain Path Class Route Monitor Behaviour Rule Flow Hook KernelRoute Inside Mode;
+    Kind: Kind, "kind", Engine Device Port Chain Path Class Route Monitor Behaviour Rule Flow Hook KernelRoute Inside Mode Cache;
 }

@@ -28,6 +28,7 @@ impl From<&Configuration> for v1::Configuration {
             hook: v1::Hook::from(configuration.hook).into(),
             engine: v1::Engine::from(configuration.engine).into(),
             mode: v1::XdpMode::from(configuration.mode).into(),
+            cache: v1::Cache::from(configuration.cache).into(),
             devices: configuration.devices.iter().cloned().collect(),
             inside: configuration.inside.iter().cloned().collect(),
             ports: configuration.ports.iter().cloned().collect(),
@@ -90,6 +91,7 @@ fn objects_of(message: v1::Configuration) -> Vec<(Kind, Object)> {
         Hook: [message.hook];
         Engine: [message.engine];
         Mode: [message.mode];
+        Cache: [message.cache];
         Device: message.devices;
         Inside: message.inside;
         Port: message.ports;

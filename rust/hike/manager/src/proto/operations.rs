@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use anyhow::Error;
-use mflow_hike::{Destination, Engine, Hook, Rule, XdpMode};
+use mflow_hike::{Cache, Destination, Engine, Hook, Rule, XdpMode};
 
 use super::Numbered as _;
 use crate::configuration::objects::Kind;
@@ -51,6 +51,11 @@ impl Configuration {
                 self.mode = mode.unwrap_or_default();
                 Ok(())
             }
+            Object::Cache(number) => {
+                let cache = Cache::or_none(number).map_err(Problem::of_none)?;
+                self.cache = cache.unwrap_or_default();
+                Ok(())
+            }
             Object::Device(name) => put_name(&mut self.devices, Kind::Device, name, known),
             Object::Inside(name) => put_name(&mut self.inside, Kind::Inside, name, known),
             Object::Port(name) => put_name(&mut self.ports, Kind::Port, name, known),
@@ -82,9 +87,9 @@ impl Configuration {
             Some(Kind::Route) => remove(&mut self.routes, name),
             Some(Kind::Monitor) => self.monitors.remove(name).is_some(),
             Some(Kind::KernelRoute) => self.kernel_routes.remove(name).is_some(),
-            Some(Kind::Engine | Kind::Hook | Kind::Mode) | None => {
+            Some(Kind::Engine | Kind::Hook | Kind::Mode | Kind::Cache) | None => {
                 return Err(Problem::of_none(
-                    "what is removed is of a kind, and neither engine, hook nor mode",
+                    "what is removed is of a kind, and none of engine, hook, mode and cache",
                 ));
             }
         };

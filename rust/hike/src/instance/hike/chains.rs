@@ -50,6 +50,7 @@ impl Hike {
         if let Some(destination) = self.user(|entry| entry.class.chain == id) {
             bail!("the class of {destination} takes this chain; change that first");
         }
+        let _moves = self.epoch.moves_behind();
         // Another chain may take its slot.
         packets::wait()?;
         self.tables.chains.clear_index(&id.0)?;
@@ -61,12 +62,17 @@ impl Hike {
 
     fn put_chain(&mut self, number: u32, chain: &Chain) -> Result<()> {
         self.hook.check(chain)?;
+        let _moves = self.epoch.moves_behind();
         let place = match self.loaded.iter().position(|one| one.chain == *chain) {
             Some(place) => place,
             None => {
                 let program = match self.engine {
-                    Engine::Compiled => loader::compiled(self.hook, &self.folder, chain)?,
-                    Engine::TailCalls => loader::chain_start(self.hook, &self.folder, chain)?,
+                    Engine::Compiled => {
+                        loader::compiled(self.hook, &self.folder, chain, self.cache)?
+                    }
+                    Engine::TailCalls => {
+                        loader::chain_start(self.hook, &self.folder, chain, self.cache)?
+                    }
                 };
                 self.loaded.push(Loaded {
                     chain: chain.clone(),

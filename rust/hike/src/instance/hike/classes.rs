@@ -82,6 +82,7 @@ impl Hike {
 
     pub(super) fn set_entry(&mut self, destination: Destination, entry: Entry) -> Result<()> {
         let destination = destination.checked()?;
+        let _moves = self.epoch.moves_behind();
         let mut value = self.value_of(&destination, &entry)?;
         if let Destination::Address(address) = destination {
             value.chain |= self.exact_flows.bits(address);
@@ -136,6 +137,7 @@ impl Hike {
             self.classes.contains_key(&destination),
             "{destination} has no class"
         );
+        let _moves = self.epoch.moves_behind();
         if let Destination::Address(address) = destination {
             self.put_exact_bits(address, None)?;
         } else {

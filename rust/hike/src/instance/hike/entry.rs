@@ -21,13 +21,17 @@ impl Hike {
     pub(crate) fn stay(mut self, entry: &str) -> Result<()> {
         let pin = self.folder.join(entry);
         self.ports.stay(&self.folder)?;
+        if let Some(tracing) = self.tracing.take() {
+            tracing.stay(&self.folder)?;
+        }
         self.entry()?.pin(pin)?;
         self.stays = true;
         Ok(())
     }
 
-    /// Directs packets of a device, in the calling thread's network namespace, to this instance. At XDP, that is in the driver. At tcx,
-    /// it is the packets that leave by the device, behind all other programs there.
+    /// Directs packets of a device, in the calling thread's network namespace, to this instance. At XDP, that is in the driver, and the
+    /// cache learns of changes in this network namespace. At tcx, it is the packets that leave by the device, behind all other programs
+    /// there.
     ///
     /// At XDP, the device's address, the host's own addresses and its routing are noted, as they are then. When the first two change,
     /// [follow](Self::follow) them; when routing does, [tell it](Self::tell_routing).
@@ -41,6 +45,7 @@ impl Hike {
             !self.links.contains_key(device),
             "packets of {device} come here already"
         );
+        self.watch()?;
         let ready = self.make_ready(device);
         let attached = ready.and_then(|()| hook::attach(self.entry()?, device, mode));
         let attached = match attached {

@@ -83,6 +83,7 @@ impl Hike {
             behaviour: None,
             inside,
         };
+        let _moves = self.epoch.moves_behind();
         let (key, value) = (flow.layout()?, self.value_of(flow, &entry)?);
         let written = self.tables.exact_flows.insert(key, value, 0);
         or_full(written, "flows with a class", CLASSES)?;
@@ -103,6 +104,7 @@ impl Hike {
     /// Removes the class of a flow: its packets take the class of their destination again.
     pub fn remove_flow_class(&mut self, flow: &ExactFlow) -> Result<()> {
         ensure!(self.exact_flows.has(flow), "{flow} has no class of its own");
+        let _moves = self.epoch.moves_behind();
         self.tables.exact_flows.remove(&flow.layout()?)?;
         self.exact_flows.remove(flow);
         self.tell_of_flows(flow.destination())?;

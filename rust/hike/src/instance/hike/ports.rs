@@ -141,6 +141,7 @@ impl Hike {
             Hook::Xdp => Port::open(device),
             Hook::Tcx => Ok(Port::without_program()),
         };
+        let _moves = self.epoch.moves_behind();
         port.and_then(|port| self.ports.add(device, port))
             .with_context(|| format!("device {device} cannot be a port"))?;
         if self.counts_by_itself && self.drops.is_none() {
@@ -159,12 +160,14 @@ impl Hike {
     /// Does the same for a device that is about to get the entry of a generation, and so needs no other program. When it has that,
     /// [open](crate::Generation::open_port) the port.
     pub fn add_port_with_entry(&mut self, device: u32) -> Result<()> {
+        let _moves = self.epoch.moves_behind();
         let added = self.ports.add(device, Port::without_program());
         added.with_context(|| format!("device {device} cannot be a port"))
     }
 
     /// Lets no more packets leave through a device: the kernel gets them.
     pub fn remove_port(&mut self, device: u32) -> Result<()> {
+        let _moves = self.epoch.moves_behind();
         let removed = self.ports.remove(device);
         removed.with_context(|| format!("device {device} is no port"))
     }

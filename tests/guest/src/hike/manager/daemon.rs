@@ -60,7 +60,12 @@ impl Place {
 
     /// Starts a daemon with these fail points, and waits until it listens.
     pub(crate) fn start_with(&self, fail_points: &str) -> Result<Daemon<'_>> {
-        let child = self.daemon(&[], fail_points)?;
+        self.start_as(&[], fail_points)
+    }
+
+    /// Starts a daemon with these options and fail points, and waits until it listens.
+    pub(crate) fn start_as(&self, words: &[&str], fail_points: &str) -> Result<Daemon<'_>> {
+        let child = self.daemon(words, fail_points)?;
         let mut daemon = Daemon { place: self, child };
         wait_until("hiked listens", || {
             if let Some(status) = daemon.child.try_wait()? {
@@ -269,7 +274,8 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         // CAST: numbers of processes are small.
         kill(Pid::from_raw(self.child.id() as i32), signal)?;
         Ok(())

@@ -10,8 +10,9 @@ use std::ops::Range;
 
 use anyhow::{bail, ensure, Result};
 use mflow_hike::limits::TOLD_AT_ONCE;
-use mflow_hike::{Direction, Engine, Flow, Hike, Hook};
+use mflow_hike::{Cache, Direction, Engine, Flow, Hike, Hook};
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::RngExt as _;
 
 use super::frames;
 use super::packet::Leaving;
@@ -22,15 +23,18 @@ use crate::hike::TEST_RUN_MAC;
 /// Frames between two looks at all counters, which take as long as some hundred frames: a power of ten.
 const GROUP: u64 = 10_000;
 
-/// Frames after which the programs rest: fewer than the sources that a CPU may tell at once.
+/// Frames of a flow in a row, at most.
+const MOST_OF_A_FLOW: u32 = 4;
+
+/// Flows after which the programs rest: with all frames of these, fewer than the sources that a CPU may tell at once.
 // CAST: it is 50.
-const TOLD: u64 = TOLD_AT_ONCE as u64 / 2;
+const TOLD: u64 = TOLD_AT_ONCE as u64 / 2 / MOST_OF_A_FLOW as u64;
 
 /// The programs and the model, which are configured alike.
 pub(crate) struct Comparison {
     pub(crate) hook: Hook,
     pub(crate) seed: u64,
-    pub(crate) engines: Vec<(Engine, Hike)>,
+    pub(crate) engines: Vec<((Engine, Cache), Hike)>,
     pub(crate) model: Model,
     /// The destinations of frames.
     pub(crate) destinations: Vec<IpAddr>,
@@ -43,6 +47,14 @@ struct Drawn {
     number: u64,
     frame: Vec<u8>,
     leaving: Option<Leaving>,
+}
+
+impl Drawn {
+    /// Draws the Ethernet address that it is for.
+    fn address(&mut self, rng: &mut Xoshiro256PlusPlus) {
+        let own = self.leaving.map_or(TEST_RUN_MAC, Leaving::mac);
+        self.frame[..own.len()].copy_from_slice(&frames::draw_mac(rng, own));
+    }
 }
 
 impl Display for Drawn {
@@ -81,8 +93,14 @@ impl Comparison {
             let numbers = first..numbers.end.min(first + group);
             let mut again = rng.clone();
             for number in numbers.clone() {
-                let drawn = self.draw(rng, number);
+                let mut drawn = self.draw(rng, number);
                 self.hold_against_model(&drawn)?;
+                // More of the same flow: what was learned of it must be true of them.
+                for _ in 0..rng.random_range(0..MOST_OF_A_FLOW) {
+                    drawn.frame = frames::another(rng, &drawn.frame);
+                    drawn.address(rng);
+                    self.hold_against_model(&drawn)?;
+                }
             }
             let before = std::mem::replace(&mut excess, self.excess()?);
             if excess == before {
@@ -101,15 +119,15 @@ impl Comparison {
     }
 
     fn draw(&self, rng: &mut Xoshiro256PlusPlus, number: u64) -> Drawn {
-        let mut frame = frames::draw(rng, &self.destinations);
+        let frame = frames::draw(rng, &self.destinations);
         let leaving = (self.hook == Hook::Tcx).then(|| draw_leaving(rng));
-        let own = leaving.map_or(TEST_RUN_MAC, Leaving::mac);
-        frame[..own.len()].copy_from_slice(&frames::draw_mac(rng, own));
-        Drawn {
+        let mut drawn = Drawn {
             number,
             frame,
             leaving,
-        }
+        };
+        drawn.address(rng);
+        drawn
     }
 
     fn hold_against_model(&mut self, drawn: &Drawn) -> Result<()> {

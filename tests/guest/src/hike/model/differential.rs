@@ -12,8 +12,8 @@ use mflow_hike::config::manifest;
 use mflow_hike::config::manifest::Program;
 use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
-    Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Hook, Lanes,
-    Marking, Monitor, Path, Route, Rule,
+    Behaviour, Cache, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Hook,
+    Lanes, Marking, Monitor, Notice, Path, Route, Rule,
 };
 use nix::net::if_::if_nametoindex;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -27,13 +27,15 @@ use super::fuzz_network::{
 use super::programs::{self, Colour, Model};
 use crate::hike::model::test_runs::{occurs, TestRuns};
 use crate::hike::peers::local_sids;
-use crate::hike::{instance_at, Case, Scale};
+use crate::hike::{instance_with, Case, Scale};
 use crate::network::netns;
 
 /// The source of all tunnels.
 const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
 /// A time that no case exceeds, so that the colour of packets stays the same for all of it.
 const LONGEST: Duration = Duration::from_secs(2 * 3_600);
+/// Of as many frames at most, the cache is good for one.
+const LEAST_HITS: u64 = 1_000;
 /// Classes of a run whose chains and paths are drawn.
 const DRAWN: u16 = 12;
 /// Chains that are in every run, with how many SIDs of which block, and what becomes of exceptions: so that each reason has its
@@ -66,7 +68,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case {
             name: "model",
-            proves: "random frames come out of both engines as the model says, byte by byte, and are counted the same",
+            proves: "random frames come out of both engines as the model says, byte by byte, and are counted the same, with the cache and without it",
             run: |scale| within_network(Hook::Xdp, scale),
         },
         Case {
@@ -111,8 +113,8 @@ fn run(hook: Hook, scale: &Scale) -> Result<()> {
     let mut model = Model::default();
     let configuration = configure(hook, &mut rng, &mut model)?;
     let mut engines = Vec::new();
-    for engine in [Engine::Compiled, Engine::TailCalls] {
-        engines.push((engine, set_up(hook, engine, &configuration)?));
+    for setup in setups(seed) {
+        engines.push((setup, set_up(hook, setup, &configuration)?));
     }
     let flows = configuration.flows.into_iter();
     let mut comparison = Comparison {
@@ -127,6 +129,18 @@ fn run(hook: Hook, scale: &Scale) -> Result<()> {
         test_runs: TestRuns::new()?,
     };
     comparison.run(&mut rng, scale.frames)?;
+    for (setup, hike) in &comparison.engines {
+        let counts = hike.cache_counts()?;
+        let expected = match (hook, setup.1) {
+            (Hook::Xdp, Cache::On) => counts.hits >= scale.frames / LEAST_HITS,
+            _ => counts.hits == 0 && counts.learned == 0,
+        };
+        ensure!(
+            expected,
+            "seed {seed}, {setup:?}: the cache was good for {counts:?}, of {} frames and more; this shows too little",
+            scale.frames
+        );
+    }
     let model = comparison.model;
     // A run in which some reason or direction does not occur proves nothing of it.
     let missing = mflow_hike::counters::reason::reasons()
@@ -450,8 +464,23 @@ fn draw_monitor(rng: &mut Xoshiro256PlusPlus, marking: Marking) -> (Monitor, boo
     }
 }
 
-fn set_up(hook: Hook, engine: Engine, configuration: &Configuration) -> Result<Hike> {
-    let mut hike = instance_at(hook, engine)?;
+/// Returns the engines, each with the cache or without: one of them has it.
+fn setups(seed: u64) -> [(Engine, Cache); 2] {
+    let (compiled, calls) = match seed % 3 {
+        0 => (Cache::On, Cache::On),
+        1 => (Cache::On, Cache::Off),
+        _ => (Cache::Off, Cache::On),
+    };
+    [(Engine::Compiled, compiled), (Engine::TailCalls, calls)]
+}
+
+fn set_up(
+    hook: Hook,
+    (engine, cache): (Engine, Cache),
+    configuration: &Configuration,
+) -> Result<Hike> {
+    let mut hike = instance_with(hook, engine, (cache, Notice::default()))?;
+    hike.watch()?;
     hike.follow()?;
     let port = if_nametoindex(PORT)?;
     hike.add_port(port)?;

@@ -76,6 +76,40 @@ pub(crate) fn draw_mac(rng: &mut Xoshiro256PlusPlus, own: [u8; 6]) -> [u8; 6] {
     *others.get(rng.random_range(0..32)).unwrap_or(&own)
 }
 
+/// Returns a frame of the same flow: with another hop limit, and now and then longer, or shorter than its header says.
+pub(crate) fn another(rng: &mut Xoshiro256PlusPlus, frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let (hop_limit_at, length_at) = match frame.get(12..14) {
+        Some([8, 0]) => (22, 16),
+        Some([0x86, 0xdd]) => (21, 18),
+        // What has tags is sent again as it is.
+        _ => return frame,
+    };
+    if let Some(hop_limit) = frame.get_mut(hop_limit_at) {
+        *hop_limit = [64, 64, 255, 2, 1, 0][rng.random_range(0..6)];
+    }
+    if frame.len() < 60 || frame.len() > LONG_BYTES {
+        return frame;
+    }
+    let change = |frame: &mut Vec<u8>, by: i16| {
+        let length = u16::from_be_bytes([frame[length_at], frame[length_at + 1]]);
+        let length = length.wrapping_add_signed(by).to_be_bytes();
+        frame[length_at..length_at + 2].copy_from_slice(&length);
+    };
+    match rng.random_range(0..8) {
+        0 => frame.truncate(frame.len() - 1),
+        1..4 => {
+            let more: u16 = [4, 64, 1_200][rng.random_range(0..3)];
+            change(&mut frame, more.cast_signed());
+            frame.resize(frame.len() + usize::from(more), 7);
+        }
+        // With bytes behind its end.
+        4 => change(&mut frame, [-1, -9][rng.random_range(0..2)]),
+        _ => {}
+    }
+    frame
+}
+
 /// Draws a packet; one of IPv6 may have another packet inside.
 fn packet(
     rng: &mut Xoshiro256PlusPlus,

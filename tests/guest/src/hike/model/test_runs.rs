@@ -61,6 +61,7 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "fw-icmp",
         "fw-ipsec",
         "fw-vrf",
+        "fw-stale",
     ];
     let at_xdp_alone = [
         "enc-hop-limit",

@@ -5,7 +5,7 @@
 
 use mflow_protocol::bench::{Build, Engine, Front, Hook, Load, Packets, Router, Stack};
 
-use super::cases::{self, Case, Mode, BATCH_PKTS};
+use super::cases::{self, Case, Mode, StackChoice, BATCH_PKTS};
 
 /// Case names begin with it.
 pub(crate) const PREFIX: &str = "hike-";
@@ -44,7 +44,16 @@ fn router(programs: &str, engine: Engine, sids: u16) -> Router {
         others: 0,
         engine,
         sids,
+        cache: true,
     }
+}
+
+/// Returns the same without the cache.
+fn uncached(mut mode: Mode) -> Mode {
+    if let StackChoice::Stack(Stack::Router(Router::Chain { cache, .. })) = &mut mode.stack {
+        *cache = false;
+    }
+    mode
 }
 
 fn at_tcx(name: &'static str, programs: &str, engine: Engine) -> Mode {
@@ -60,10 +69,14 @@ fn at_tcx(name: &'static str, programs: &str, engine: Engine) -> Mode {
 fn among(name: &'static str, of_lengths: u8, classes: u32) -> Mode {
     let mut router = router("fw-table", Engine::Compiled, SIDS);
     if let Router::Chain {
-        lengths, others, ..
+        lengths,
+        others,
+        cache,
+        ..
     } = &mut router
     {
-        (*lengths, *others) = (of_lengths, classes - 1);
+        // It would know the class.
+        (*lengths, *others, *cache) = (of_lengths, classes - 1, false);
     }
     mode(name, router)
 }
@@ -79,13 +92,22 @@ fn edge() -> Case {
         mode("kernel-fw", Router::Kernel),
         mode("pass", Router::PassThrough),
         compiled("fw", "fw-fib", SIDS),
-        compiled("fw-table", "fw-table", SIDS),
+        uncached(compiled("fw-uncached", "fw-fib", SIDS)),
+        uncached(compiled("fw-table", "fw-table", SIDS)),
         compiled("acl+fw", "acl,fw-table", SIDS),
         compiled("lanes+fw", "lanes,fw-table", SIDS),
         compiled("mon+fw", "mon-in,fw-fib", SIDS),
+        uncached(compiled("mon+fw-uncached", "mon-in,fw-fib", SIDS)),
         compiled("enc+fw", "enc,fw-fib", SIDS),
+        uncached(compiled("enc+fw-uncached", "enc,fw-fib", SIDS)),
         compiled("enc+mon+fw", ENC_MON_FW, SIDS),
-        chain("enc+mon+fw-calls", ENC_MON_FW, Engine::TailCalls, SIDS),
+        uncached(compiled("enc+mon+fw-uncached", ENC_MON_FW, SIDS)),
+        uncached(chain(
+            "enc+mon+fw-calls",
+            ENC_MON_FW,
+            Engine::TailCalls,
+            SIDS,
+        )),
     ];
     case("edge".to_owned(), Packets::V6, 1, modes)
 }
@@ -94,8 +116,9 @@ fn edge() -> Case {
 fn programs(count: usize) -> Case {
     let programs = "mon-in,".repeat(count - 1) + "fw-table";
     let modes = vec![
-        chain("compiled", &programs, Engine::Compiled, SIDS),
-        chain("calls", &programs, Engine::TailCalls, SIDS),
+        // The cache would skip them.
+        uncached(chain("compiled", &programs, Engine::Compiled, SIDS)),
+        uncached(chain("calls", &programs, Engine::TailCalls, SIDS)),
     ];
     case(format!("chain-{count}"), Packets::V4, 1, modes)
 }
@@ -106,7 +129,9 @@ fn flows(count: u16) -> Case {
         kernel_enc(SIDS),
         mode("kernel-fw", Router::Kernel),
         compiled("mon+fw", "mon-in,fw-fib", SIDS),
+        uncached(compiled("mon+fw-uncached", "mon-in,fw-fib", SIDS)),
         compiled("enc+mon+fw", ENC_MON_FW, SIDS),
+        uncached(compiled("enc+mon+fw-uncached", ENC_MON_FW, SIDS)),
     ];
     case(format!("flows-{count}"), Packets::V6, count, modes)
 }
@@ -217,7 +242,6 @@ pub(crate) fn all() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::suites::cases::StackChoice;
 
     #[test]
     fn chains_have_as_many_programs_as_their_names_say() {
@@ -232,6 +256,26 @@ mod tests {
                 };
                 assert_eq!(programs.split(',').count(), count);
             }
+        }
+    }
+
+    #[test]
+    fn each_chain_without_the_cache_stands_beside_the_same_with_it() {
+        for case in [edge(), flows(1), flows(10_000)] {
+            let mut pairs = 0;
+            for mode in &case.modes {
+                let Some(bare) = mode.name.strip_suffix("-uncached") else {
+                    continue;
+                };
+                let with = case.modes.iter().find(|other| other.name == bare);
+                let with = with.expect("the same with it").clone();
+                assert_eq!(
+                    format!("{:?}", uncached(with).stack),
+                    format!("{:?}", mode.stack)
+                );
+                pairs += 1;
+            }
+            assert!(pairs >= 2, "{}", case.name);
         }
     }
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The cache by flow: what has changed, and who has changed it, packets do not leave as before.
+//!
+//! Datagrams cross a router ([`ways`]) all the time, and each carries the time at which it was sent. So each that arrives shows which
+//! state of the router it has met.
+
+mod daemon;
+mod host_changes;
+mod kernel_changes;
+mod next_hop;
+mod own_changes;
+mod ways;
+
+use crate::hike::Case;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            name: "cache/kernel-changes",
+            proves: "routes, rules, neighbours, links and next hops change under packets: none that was sent afterwards leaves as before, or, where the kernel cannot be traced, none that was sent a second later",
+            run: kernel_changes::run,
+        },
+        Case {
+            name: "cache/own-changes",
+            proves: "classes, chains, paths, routes, ports and monitors change under packets: none that was sent afterwards leaves as before",
+            run: |_| own_changes::run(),
+        },
+        Case {
+            name: "cache/host-changes",
+            proves: "own addresses, devices inside, Ethernet addresses and routing change under packets, and VLANs that packets leave by: none that was sent afterwards leaves as before, and the cache knows tags",
+            run: |_| host_changes::run(),
+        },
+        Case {
+            name: "cache/daemon",
+            proves: "without tracing, packets do without the cache while hiked stands still or is not there, and take the kernel's changes at once",
+            run: |_| daemon::run(),
+        },
+        Case {
+            name: "cache/next-hop",
+            proves: "a next hop that has another Ethernet address and says nothing gets its packets again as soon as it does from the kernel",
+            run: |_| next_hop::run(),
+        },
+    ]
+}
