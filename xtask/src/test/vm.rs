@@ -269,7 +269,7 @@ impl GuestCases {
         for threads in [Threads::Many, Threads::One] {
             machine.threads = threads;
             // Most cases run in the guest with many threads, which would take more than twice as long.
-            machine.finds_leaks = finds_leaks && (threads == Threads::One || self.program != CASES);
+            machine.finds_leaks = finds_leaks && threads == Threads::One;
             while !results.todo(threads).is_empty() && results.deaths < MOST_DEATHS {
                 let begin = Instant::now();
                 if budget::is_over(self.until) {

@@ -15,6 +15,7 @@ use super::sequence::Setting;
 use super::step::Effect;
 use crate::machine::command::{self, within};
 use crate::machine::threads;
+use crate::mflow;
 use crate::network::topology::{Family, CLIENT};
 use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::traffic::outcome::Outcome;
@@ -86,7 +87,11 @@ impl Loads {
         });
         goes_on.with_context(|| {
             let sender = command::run(&within(CLIENT, "ss -H -t -i -n -o"));
-            format!("its sender: {}", sender.unwrap_or_default())
+            format!(
+                "its sender: {}\n{}",
+                sender.unwrap_or_default(),
+                mflow::reasons()
+            )
         })
     }
 

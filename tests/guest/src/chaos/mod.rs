@@ -185,7 +185,7 @@ fn run_one(rig: &Rig, rest: &Rest, sequence: &Sequence, new: Option<Family>) -> 
         outer: setting.outer,
         ..rig.datagrams()
     };
-    let knobs = Knobs::of(setting.lanes, AFTERWARDS_BATCH_PKTS);
+    let knobs = Knobs::of(setting.lanes, AFTERWARDS_BATCH_PKTS).eager();
     rig.strict(&plan, &knobs, |_| Ok(()))
         .context("afterwards, on a new network")?;
     mflow::unload()?;
