@@ -33,13 +33,12 @@ struct net {
 	struct ns_common ns;
 };
 
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
 struct net_device {
 	int ifindex;
-	possible_net_t nd_net;
+	/* The kernel's possible_net_t. */
+	struct {
+		struct net *net;
+	} nd_net;
 };
 
 struct neigh_table {

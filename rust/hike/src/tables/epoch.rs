@@ -2,7 +2,7 @@
 
 //! The epoch of an instance: entries of the cache are good in the epoch in which they were made, and while somebody watches.
 //!
-//! It is in memory that the programs share with this process, so that it moves in one step, whoever moves it.
+//! It is in memory that the programs share with this process, so each of them moves it in one step.
 #![allow(unsafe_code, reason = "memory that the kernel shares is mapped here")]
 
 use std::io;
