@@ -16,7 +16,7 @@ use super::step::Effect;
 use crate::machine::command::{self, within};
 use crate::machine::threads;
 use crate::mflow;
-use crate::network::topology::{Family, CLIENT};
+use crate::network::topology::{Family, CLIENT, CONTAINER};
 use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
@@ -86,12 +86,11 @@ impl Loads {
             Ok(self.stream.as_ref().map(Stream::read_bytes) > read || read.is_none())
         });
         goes_on.with_context(|| {
-            let sender = command::run(&within(CLIENT, "ss -H -t -i -n -o"));
-            format!(
-                "its sender: {}\n{}",
-                sender.unwrap_or_default(),
-                mflow::reasons()
-            )
+            let sockets = [CLIENT, CONTAINER].map(|namespace| {
+                let line = within(namespace, "ss -H -t -i -m -n -o");
+                format!("{namespace}: {}", command::run(&line).unwrap_or_default())
+            });
+            format!("{}\n{}", sockets.concat(), mflow::reasons())
         })
     }
 
