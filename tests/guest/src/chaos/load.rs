@@ -31,6 +31,8 @@ const PAUSE: Duration = Duration::from_millis(30);
 const LEAST_PKTS: u64 = 16;
 /// Bytes of a stream that are written at once.
 const CHUNK_BYTES: usize = 16 << 10;
+/// The time limit for a stream to go on. Longer than a step holds packets on a busy host, and shorter than the host waits for a step.
+const STUCK: Duration = Duration::from_secs(200);
 /// Payload of a segment, roughly.
 const SEGMENT_BYTES: f64 = 1_300.0;
 
@@ -82,15 +84,28 @@ impl Loads {
         command::wait_until("datagrams arrive again", || {
             Ok(self.datagrams.arrivals() > datagrams)
         })?;
-        let goes_on = command::wait_until("the stream goes on", || {
-            Ok(self.stream.as_ref().map(Stream::read_bytes) > read || read.is_none())
+        let Some(stream) = &self.stream else {
+            return Ok(());
+        };
+        let goes_on = threads::until_ok(STUCK, || {
+            let has_read = Some(stream.read_bytes()) > read;
+            ensure!(has_read, "the stream does not go on");
+            Ok(())
         });
         goes_on.with_context(|| {
             let sockets = [CLIENT, CONTAINER].map(|namespace| {
                 let line = within(namespace, "ss -H -t -i -m -n -o");
                 format!("{namespace}: {}", command::run(&line).unwrap_or_default())
             });
-            format!("{}\n{}", sockets.concat(), mflow::reasons())
+            let reader = match stream.reader.is_finished() {
+                true => "has ended",
+                false => "waits",
+            };
+            format!(
+                "its reader {reader}; {}\n{}",
+                sockets.concat(),
+                mflow::reasons()
+            )
         })
     }
 
@@ -173,6 +188,10 @@ struct Stream {
 impl Stream {
     fn start(inner: Family, bytes_per_s: f64) -> Result<Self> {
         let Pair { client, server } = connection::connect(inner)?;
+        for socket in [&client, &server] {
+            socket.set_read_timeout(Some(STUCK))?;
+            socket.set_write_timeout(Some(STUCK))?;
+        }
         let (client, server) = (Arc::new(client), Arc::new(server));
         let progress = Arc::new(ReadProgress::default());
         let stop = Arc::new(AtomicBool::new(false));

@@ -330,13 +330,17 @@ fn full(rig: &Rig) -> Result<Outcome> {
     // No queue of a NIC, nor what the client sends with, may be held with the stage.
     rig.prepare_pinned(&plan, &knobs(DEV, 3))?;
     let outcome = Datagrams::measure(&plan, |live| {
-        let hog = Hog::start(cpu::LANES[0], HOLD)?;
         let dropped = || Stats::read()?.get("dropped_stage_full");
-        let full = live.wait_for("a ring is full", Duration::from_secs(30), || {
-            Ok(dropped()? > 0)
-        });
-        hog.stop()?;
-        full
+        let is_full_within = |hold| {
+            let hog = Hog::start(cpu::LANES[0], hold)?;
+            let full = live.wait_for("a ring is full", Duration::from_secs(30), || {
+                Ok(dropped()? > 0)
+            });
+            hog.stop()?;
+            full
+        };
+        // On a busy host a client sends less in that time than a ring has room for.
+        is_full_within(HOLD).or_else(|_| is_full_within(4 * HOLD))
     })?;
     outcome.judge(|outcome| {
         outcome.require_intact()?;
