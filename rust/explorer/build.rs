@@ -2,7 +2,10 @@
 
 //! Makes the copy of the algorithm that the crate explores: see `src/lib.rs`.
 
-/// The changes.
+/// The changes that are always made.
+#[path = "build/changes.rs"]
+pub mod changes;
+/// The changes that a fault makes.
 #[path = "src/faults.rs"]
 pub mod faults;
 
@@ -10,7 +13,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use faults::{Place, FAULTS, SIZES};
+use changes::CHANGES;
+use faults::{Place, FAULTS};
 
 /// The folder of the algorithm, from that of this crate.
 const ALGO: &str = "../algo";
@@ -21,8 +25,12 @@ const COUNTED: &str =
     "pub(crate) use crate::hooks::{fence, AtomicBool, AtomicPtr, AtomicU32, AtomicU64};\n\
     pub(crate) use core::sync::atomic::Ordering;\n";
 
+/// The advice where a text is not found.
+const TO_DO: &str = "the algorithm has changed, so change build/changes.rs or src/faults.rs";
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build/changes.rs");
     println!("cargo::rerun-if-changed=src/faults.rs");
     println!("cargo::rerun-if-changed={ALGO}");
     let mut texts = BTreeMap::new();
@@ -32,9 +40,8 @@ fn main() {
         // The sizes that a loom build has, without loom.
         *text = text.replace("cfg!(loom)", "true");
     }
-    for size in SIZES {
-        let changed = size.smaller.to_owned();
-        replace(&mut texts, size.file, size.text, changed);
+    for change in CHANGES {
+        replace(&mut texts, change.file, change.text, change.new.to_owned());
     }
     for (number, fault) in FAULTS.iter().enumerate() {
         for place in fault.places {
@@ -65,11 +72,11 @@ fn read(folder: &Path, texts: &mut BTreeMap<String, String>) {
 fn replace(texts: &mut BTreeMap<String, String>, file: &str, old: &str, new: String) {
     let text = texts
         .get_mut(file)
-        .unwrap_or_else(|| panic!("rust/algo has no {file}: change src/faults.rs"));
+        .unwrap_or_else(|| panic!("rust/algo has no {file}: {TO_DO}"));
     let times = text.matches(old).count();
     assert!(
         times == 1,
-        "rust/algo/{file} has {old:?} {times} times, and not once: change src/faults.rs"
+        "rust/algo/{file} has {old:?} {times} times, and not once: {TO_DO}"
     );
     *text = text.replace(old, &new);
 }

@@ -3,6 +3,9 @@
 //! The surroundings of the algorithm: the paths of packets, clocks and timers. All of it is plain memory, as a part of the
 //! explored state.
 
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
 use crate::algo::merge::slot::{LaneId, INLINE, ORDINARY_PATH};
 use crate::algo::merge::slot_pool::NR_SLOTS;
 use crate::books::Books;
@@ -14,6 +17,9 @@ pub(crate) const TIMEOUT_US: u32 = 200;
 
 /// The longest time for which the ordinary path is supposed to keep a packet.
 pub(crate) const ORDINARY_US: u64 = 50_000;
+
+/// A time for which flows without packets keep their slots no longer, and flows that stop wait no longer for what is missing.
+pub(crate) const IDLE_US: u64 = 1_200_000;
 
 /// Packets that wait in order, by their nodes. Zeros are none.
 #[derive(Clone, Copy)]
@@ -82,11 +88,6 @@ pub(crate) struct LaneState {
 #[derive(Clone, Copy)]
 pub(crate) struct SourceState {
     pub(crate) sent: u8,
-    /// The number of batches so far, where a packet on the ordinary path is one of its own.
-    batches: u8,
-    /// The last batch of split packets, and its tag.
-    split_batch: u8,
-    split_tag: u32,
     /// True if it is to split nothing any more.
     pub(crate) stopping: bool,
     /// True if a poll has begun.
@@ -108,27 +109,9 @@ impl LaneState {
 }
 
 impl SourceState {
-    /// Returns the batch of a packet that the dispatcher has just seen. `tag` is that of a split packet as a word, or 0.
-    pub(crate) fn batch_of(&mut self, tag: u32) -> u8 {
-        if tag != 0 && tag == self.split_tag {
-            return self.split_batch;
-        }
-        self.batches += 1;
-        if tag != 0 {
-            (self.split_tag, self.split_batch) = (tag, self.batches);
-        }
-        self.batches
-    }
-
     /// Begins again, with a module that has just been loaded.
     pub(crate) fn restart(&mut self) {
         (self.stopping, self.polls, self.rests) = (false, false, false);
-        self.split_tag = 0;
-    }
-
-    /// Returns the batch of a packet that has joined the open one.
-    pub(crate) fn open_batch(&self) -> u8 {
-        self.split_batch
     }
 }
 
@@ -139,17 +122,49 @@ pub(crate) struct Around {
     /// The time at which each slot's timer fires, or 0.
     pub(crate) timers: [u64; NR_SLOTS],
     pub(crate) sources: [SourceState; SOURCES],
+    /// The packet that the ordinary path carries now, by one more than its node; or 0.
+    pub(crate) carried: u8,
     /// Packets that are kept back somewhere, and may arrive at any time.
     pub(crate) held: Queue,
     /// The flows that have a slot, as sources note it.
     pub(crate) active: i8,
     /// True if the path of the packets queues them.
     pub(crate) path_queues: bool,
-    /// True if packets may be late without a deadline: some were kept back, or waited for long.
-    pub(crate) may_be_late: bool,
     /// The incidents that have happened.
     pub(crate) incidents: u8,
     pub(crate) books: Books,
+}
+
+/// The surroundings, as events use them. Another event may happen wherever the algorithm uses a shared word, so each borrow ends before
+/// the algorithm is called.
+#[derive(Clone, Copy)]
+pub(crate) struct Live(NonNull<Around>);
+
+impl Live {
+    /// Returns those at an address.
+    ///
+    /// # Safety
+    ///
+    /// They are there as long as the value that is returned. While an event happens, they are used by such values only, as said above.
+    pub(crate) unsafe fn at(around: NonNull<Around>) -> Self {
+        Self(around)
+    }
+}
+
+impl Deref for Live {
+    type Target = Around;
+
+    fn deref(&self) -> &Around {
+        // SAFETY: By the contract of `at` they are there. No other borrow lives: each one ends before anything else can happen.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Live {
+    fn deref_mut(&mut self) -> &mut Around {
+        // SAFETY: As above.
+        unsafe { self.0.as_mut() }
+    }
 }
 
 impl Around {
@@ -171,22 +186,28 @@ impl Around {
         self.held.push(self.nodes, packet);
         let last = self.held.nodes()[self.held.len() - 1];
         self.nodes.excuse(last);
-        self.may_be_late = true;
     }
 
-    /// Lets time pass. What waits on the ordinary path for longer than it should may be overtaken.
+    /// Lets time pass. What waits on the ordinary path, or is queued behind a lane, for longer than it should may be overtaken.
     pub(crate) fn wait(&mut self, us: u64) {
         self.now_us += us;
         if us >= ORDINARY_US {
             self.excuse_ordinary();
         }
+        if us >= IDLE_US {
+            let lanes = self.sources.iter().flat_map(|source| &source.lanes);
+            for index in lanes.flat_map(|lane| lane.queue.nodes()) {
+                self.nodes.excuse(*index);
+            }
+        }
     }
 
-    /// Notes that packets may overtake all that wait on the ordinary path, as nothing waits for these any more.
+    /// Notes that packets may overtake all that are on the ordinary path, as nothing waits for these any more.
     pub(crate) fn excuse_ordinary(&self) {
         let queues = self.sources.iter().flat_map(|source| &source.ordinary);
-        for index in queues.flat_map(|queue| queue.nodes()) {
-            self.nodes.excuse(*index);
+        let waiting = queues.flat_map(|queue| queue.nodes()).copied();
+        for index in waiting.chain(self.carried.checked_sub(1)) {
+            self.nodes.excuse(index);
         }
     }
 

@@ -4,7 +4,8 @@
 
 use crate::algo::merge::slot_pool::NR_SLOTS;
 use crate::algo::tag::TagKind;
-use crate::event::{Bounds, Event, Fate, OldTags, Wait};
+use crate::event::{Bounds, Core, Event, Fate, OldTags, Wait};
+use crate::packet::MOST_PKTS;
 use crate::world::World;
 use crate::{CARRIERS, LANES};
 
@@ -50,6 +51,31 @@ impl World {
             });
         }
         events
+    }
+
+    /// Returns the events that may happen in the middle of one. `before` are those that are possible before that one, and `behind` are those
+    /// that are possible behind it.
+    pub(crate) fn events_amid(event: Event, before: &[Event], behind: &[Event]) -> Vec<Event> {
+        let mut amid: Vec<Event> = Vec::new();
+        for other in before.iter().chain(behind) {
+            let suits = other.incident().is_none() && other.is_beside(event);
+            if suits && !amid.contains(other) {
+                amid.push(*other);
+            }
+        }
+        amid
+    }
+
+    /// Returns whether an event, which is no incident, is possible now.
+    pub(crate) fn is_possible(&self, event: Event) -> bool {
+        self.events(Bounds {
+            // CAST: a small number.
+            pkts: MOST_PKTS as u8,
+            incidents: 0,
+            kinds: &[],
+            most_states: 0,
+        })
+        .contains(&event)
     }
 
     /// Adds the events of one source.
@@ -121,37 +147,70 @@ impl World {
 
     /// Returns an event that has to happen, without time passing: nothing keeps it from happening for ever.
     pub(crate) fn next_move(&self) -> Option<Event> {
+        self.next_move_but_on(None)
+    }
+
+    /// Does the same for events on other cores than one.
+    pub(crate) fn next_move_but_on(&self, core: Option<Core>) -> Option<Event> {
         let fate = Fate::Pass;
+        let suits = |event: &Event| core.is_none() || event.core() != core;
         for (source, state) in (0..self.scenario.sources).zip(&self.image.around().sources) {
-            if state.polls {
-                return Some(Event::EndPoll { source });
-            }
-            if !state.inline.is_empty() {
-                return Some(Event::Inline { source, fate });
-            }
-            for (inner_flow, queue) in (0..).zip(&state.ordinary) {
-                if !queue.is_empty() {
-                    return Some(Event::Ordinary {
-                        source,
-                        inner_flow,
-                        fate,
-                    });
-                }
-            }
+            let ordinary = (0..).zip(&state.ordinary).map(|(inner_flow, queue)| {
+                (!queue.is_empty()).then_some(Event::Ordinary {
+                    source,
+                    inner_flow,
+                    fate,
+                })
+            });
             // CAST: a small number.
-            for (lane, state) in (0..self.nr_carriers() as u8).zip(&state.lanes) {
-                if self.has_step(source, lane) {
-                    return Some(Event::Lane { source, lane, fate });
-                }
-                if state.collected != 0 && !state.is_dead {
-                    return Some(Event::Park { source, lane });
-                }
-                if !state.queue.is_empty() {
-                    return Some(Event::Queued { source, lane });
-                }
+            let lanes = (0..self.nr_carriers() as u8).zip(&state.lanes);
+            let of_lanes = lanes.flat_map(|(lane, state)| {
+                let has_collected = state.collected != 0 && !state.is_dead;
+                [
+                    self.has_step(source, lane)
+                        .then_some(Event::Lane { source, lane, fate }),
+                    has_collected.then_some(Event::Park { source, lane }),
+                    (!state.queue.is_empty()).then_some(Event::Queued { source, lane }),
+                ]
+            });
+            let mut moves = [
+                state.polls.then_some(Event::EndPoll { source }),
+                (!state.inline.is_empty()).then_some(Event::Inline { source, fate }),
+            ]
+            .into_iter()
+            .chain(ordinary)
+            .chain(of_lanes)
+            .flatten();
+            if let Some(event) = moves.find(suits) {
+                return Some(event);
             }
         }
         None
+    }
+
+    /// Returns what happens next where a core stands still and all others go on: what has to, then a timer that is armed, and a further
+    /// packet if there is neither.
+    pub(crate) fn next_event_but_on(&self, core: Option<Core>) -> Option<Event> {
+        let around = self.image.around();
+        let timer = || {
+            let armed = (0..NR_SLOTS).filter(|slot| around.timers[*slot] != 0);
+            let first = armed.min_by_key(|slot| around.timers[*slot]);
+            // CAST: a small number.
+            first.map(|slot| Event::Fire { slot: slot as u8 })
+        };
+        let packet = || {
+            let sources = 0..self.scenario.sources;
+            let mut packets = sources.filter_map(|source| {
+                let receive = Event::Receive {
+                    source,
+                    inner_flow: 0,
+                };
+                let sent = usize::from(around.sources[usize::from(source)].sent);
+                (sent < MOST_PKTS && receive.core() != core).then_some(receive)
+            });
+            packets.next()
+        };
+        self.next_move_but_on(core).or_else(timer).or_else(packet)
     }
 
     /// Returns whether a lane has a next step.

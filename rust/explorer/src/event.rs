@@ -2,6 +2,10 @@
 
 //! The events of which sequences are made, and the scenarios in which they happen.
 
+use std::fmt;
+
+use crate::LANES;
+
 /// The setting of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
@@ -44,7 +48,7 @@ pub struct Bounds {
     pub incidents: u8,
     /// The kinds of these.
     pub kinds: &'static [Incident],
-    /// The states after which it ends, whatever is left.
+    /// The states after which the search is cut short.
     pub most_states: usize,
 }
 
@@ -224,6 +228,10 @@ pub enum Incident {
     Begin,
     /// The module is loaded again.
     Reload,
+    /// An event happens in the middle of another.
+    Amid,
+    /// A core stands still in the middle of an event, and the others go on.
+    Standstill,
 }
 
 impl Incident {
@@ -238,6 +246,8 @@ impl Incident {
         Self::Lane,
         Self::Begin,
         Self::Reload,
+        Self::Amid,
+        Self::Standstill,
     ];
 }
 
@@ -268,6 +278,178 @@ impl Event {
             | Self::Read { .. }
             | Self::Fire { .. }
             | Self::Start { .. } => None,
+        }
+    }
+
+    /// Returns the core on which it happens, or `None` if that may be any.
+    pub(crate) fn core(self) -> Option<Core> {
+        match self {
+            // The lane of the core that dispatches.
+            Self::Lane { source, lane, .. } | Self::Park { source, lane }
+                if usize::from(lane) == LANES =>
+            {
+                Some(Core::Nic(source))
+            }
+            // Lanes of two sources share the CPUs.
+            Self::Lane { lane, .. } | Self::Park { lane, .. } => Some(Core::Lane(lane)),
+            Self::Receive { source, .. } | Self::EndPoll { source } | Self::Inline { source, .. } => {
+                Some(Core::Nic(source))
+            }
+            Self::Ordinary {
+                source, inner_flow, ..
+            } => Some(Core::OrdinaryPath(source, inner_flow)),
+            Self::Queued { source, lane } => Some(Core::QueueOfLane(source, lane)),
+            Self::Fire { slot } => Some(Core::Timer(slot)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it can happen while another one does.
+    pub(crate) fn is_beside(self, other: Self) -> bool {
+        self.core().is_none() || self.core() != other.core()
+    }
+}
+
+/// The core on which an event happens. Events of one core happen one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Core {
+    /// Polls this queue of the NIC.
+    Nic(u8),
+    /// Polls the lanes with this number.
+    Lane(u8),
+    /// Carries packets of this source and inner flow on the ordinary path.
+    OrdinaryPath(u8, u8),
+    /// Carries what the path has queued behind this lane of this source.
+    QueueOfLane(u8, u8),
+    /// Runs the timer of this slot.
+    Timer(u8),
+}
+
+/// A step of a sequence: an event, perhaps with another one in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The event.
+    pub event: Event,
+    /// What happens in the middle.
+    pub amid: Option<Amid>,
+}
+
+/// What happens on other cores in the middle of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amid {
+    /// The uses of shared words that the event has done before.
+    pub uses: u16,
+    /// What happens then.
+    pub what: Other,
+}
+
+/// What happens on other cores while one stands still in the middle of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// One event.
+    One(Event),
+    /// The first so many events of what happens without this core. Time passes, too.
+    First(u8),
+}
+
+impl Step {
+    /// Returns the step that is this event alone.
+    pub(crate) fn of(event: Event) -> Self {
+        Self { event, amid: None }
+    }
+
+    /// Returns what kind of an incident it is, if it is one.
+    pub(crate) fn incident(self) -> Option<Incident> {
+        match self.amid {
+            None => self.event.incident(),
+            Some(Amid {
+                what: Other::One(_),
+                ..
+            }) => Some(Incident::Amid),
+            Some(Amid {
+                what: Other::First(_),
+                ..
+            }) => Some(Incident::Standstill),
+        }
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pass => "",
+            Self::Drop => ", which is dropped",
+            Self::Hold => ", which is kept back",
+            Self::Copy => ", with a copy",
+            Self::HoldCopy => ", of which a copy is kept back",
+            Self::DropQueued => ", which is queued and dropped there",
+        })
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Receive { source, inner_flow } => {
+                write!(f, "queue {source} receives a packet of inner flow {inner_flow}")
+            }
+            Self::EndPoll { source } => write!(f, "a poll of queue {source} ends"),
+            Self::Inline { source, fate } => {
+                write!(f, "the core of queue {source} carries a packet itself{fate}")
+            }
+            Self::Ordinary {
+                source,
+                inner_flow,
+                fate,
+            } => write!(
+                f,
+                "the ordinary path of queue {source}, inner flow {inner_flow}, carries a packet{fate}"
+            ),
+            Self::Lane { source, lane, fate } => {
+                write!(f, "lane {lane} of queue {source} takes a step{fate}")
+            }
+            Self::Park { source, lane } => write!(f, "a poll of lane {lane} of queue {source} ends"),
+            Self::Queued { source, lane } => write!(
+                f,
+                "a packet arrives that was queued behind lane {lane} of queue {source}"
+            ),
+            Self::Release { place } => write!(f, "packet {place} of those kept back arrives"),
+            Self::Read { slot } => write!(f, "a reader merges slot {slot}"),
+            Self::Fire { slot } => write!(f, "the timer of slot {slot} fires"),
+            Self::Wait(Wait::Timeout) => write!(f, "time passes: a batch's timeout"),
+            Self::Wait(Wait::Window) => write!(f, "time passes: a window"),
+            Self::Wait(Wait::Idle) => write!(f, "time passes: until flows are silent"),
+            Self::Stop { source } => write!(f, "queue {source} is to split nothing any more"),
+            Self::Start { source } => write!(f, "queue {source} may split again"),
+            Self::Die { source, lane } => {
+                write!(f, "the CPU of lane {lane} of queue {source} stands still for good")
+            }
+            Self::Offline { source, lane } => {
+                write!(f, "the CPU of lane {lane} of queue {source} is about to go")
+            }
+            Self::QueuePath => write!(f, "the path begins to queue packets"),
+            Self::Begin => write!(f, "another source begins"),
+            Self::Reload(OldTags::FarAhead) => {
+                write!(f, "the module is loaded again; old tags are as far ahead as can be")
+            }
+            Self::Reload(OldTags::Ahead) => {
+                write!(f, "the module is loaded again; old tags are a little ahead")
+            }
+            Self::Reload(OldTags::Behind) => {
+                write!(f, "the module is loaded again; old tags are behind")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.event)?;
+        match self.amid {
+            None => Ok(()),
+            Some(Amid { uses, .. }) => {
+                write!(f, "; it stands still after {uses} uses of shared words")
+            }
         }
     }
 }

@@ -1,77 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The changes that are made to the text of the algorithm: smaller sizes, and places where faults can be planted.
+//! The places of the algorithm's text where faults can be planted.
 //!
-//! `build.rs` makes them in a copy (see `lib.rs`). It fails where a text is not found, or more than once: then the algorithm has
+//! `build.rs` changes them in a copy (see `lib.rs`). It fails where a text is not found, or more than once: then the algorithm has
 //! changed, and so must these.
-
-/// A change of a size.
-pub struct Size {
-    /// The file, below `rust/algo`.
-    pub file: &'static str,
-    /// The text that is there a single time.
-    pub text: &'static str,
-    /// The text that replaces it.
-    pub smaller: &'static str,
-}
-
-/// The sizes of the copy, beside those that a loom build has. A batch of lanes fills a ring, and a window has room for a fence,
-/// a batch of a lane and the batch that the dispatching core carries.
-pub const SIZES: &[Size] = &[
-    Size {
-        file: "limits.rs",
-        text: "FLOW_PLACES: usize = 256;",
-        smaller: "FLOW_PLACES: usize = 4;",
-    },
-    Size {
-        file: "limits.rs",
-        text: "MAX_LANES: usize = 16;",
-        smaller: "MAX_LANES: usize = 2;",
-    },
-    Size {
-        file: "limits.rs",
-        text: "MAX_SLOTS: usize = 64;",
-        smaller: "MAX_SLOTS: usize = 2;",
-    },
-    Size {
-        file: "flow/run.rs",
-        text: "RUN_PLACES: usize = 16;",
-        smaller: "RUN_PLACES: usize = 2;",
-    },
-    // Cache lines make no difference here, but to the time for which a state is copied.
-    Size {
-        file: "lanes/queue/ring.rs",
-        text: "#[repr(align(128))]",
-        smaller: "",
-    },
-    Size {
-        file: "lanes/ring_bytes.rs",
-        text: "#[repr(align(64))]",
-        smaller: "",
-    },
-    // The pace of polls needs more of them than a sequence has, so it is not looked at.
-    Size {
-        file: "flow/poll_pace.rs",
-        text: "if pkts != self.polled_pkts {",
-        smaller: "if false {",
-    },
-    // Two gaps between packets end a start.
-    Size {
-        file: "flow/fenced_flows.rs",
-        text: "START_MS: u32 = FENCE_TIMEOUT_US / 1_000;",
-        smaller: "START_MS: u32 = 2 * MOST_GAP_MS;",
-    },
-    Size {
-        file: "merge/slot/mod.rs",
-        text: "MAX_PARKED_PKTS: u32 = 65536;",
-        smaller: "MAX_PARKED_PKTS: u32 = 6;",
-    },
-    Size {
-        file: "merge/slot/mod.rs",
-        text: "MAX_PARKED_BYTES: u64 = 128 << 20;",
-        smaller: "MAX_PARKED_BYTES: u64 = 9 << 8;",
-    },
-];
 
 /// A place of the text at which a fault can be planted.
 pub struct Place {
@@ -262,6 +194,40 @@ pub const FAULTS: &[Fault] = &[
             text: "self.host.slots().release(usize::from(slot));",
             right: "self.host.slots().release(usize::from(slot))",
             wrong: "()",
+        }],
+    },
+    // Whether a batch is complete is looked at, and written later: a core that stands still in between completes the batch that has the
+    // place then.
+    Fault {
+        name: "completed",
+        places: &[Place {
+            file: "merge/slot/window_place.rs",
+            text: "self.update(batch, Ordering::Release, |word| Some(word | CARRIED))",
+            right: "self.update(batch, Ordering::Release, |word| Some(word | CARRIED))",
+            wrong: "self.word.load(Ordering::Acquire) & NAME == name(batch) && {
+                self.word.fetch_or(CARRIED, Ordering::Release);
+                true
+            }",
+        }],
+    },
+    // A core that gives the token back does not ask whether others have added to it.
+    Fault {
+        name: "token",
+        places: &[Place {
+            file: "merge/slot/merger.rs",
+            text: "match token.give_back_unless_added_to() {",
+            right: "token.give_back_unless_added_to()",
+            wrong: "{ token.give_back(); Ok::<_, MergeToken<'_, P>>(()) }",
+        }],
+    },
+    // A core that has parked does not ask whether the turn has passed meanwhile.
+    Fault {
+        name: "passed",
+        places: &[Place {
+            file: "merge/slot/mod.rs",
+            text: "if is_before(batch, next) {",
+            right: "is_before(batch, next)",
+            wrong: "false",
         }],
     },
 ];

@@ -2,41 +2,147 @@
 
 //! The calls of the algorithm's copy: atomics that count each use, and the switch of planted faults.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::atomic::{self, Ordering};
 
 use crate::faults::FAULTS;
 
 /// The most uses of shared words in one event. The longest event of the right algorithm has far fewer; see the reports.
-const MOST_STEPS: u32 = 1_000;
+const MOST_USES: u32 = 1_000;
 
 /// Stands for no fault.
 const NONE: usize = usize::MAX;
 
+/// What happens amid an event.
+type Amid = NonNull<dyn FnMut()>;
+
 thread_local! {
-    static STEPS: Cell<u32> = const { Cell::new(0) };
+    static USES: Cell<u32> = const { Cell::new(0) };
+    /// The uses after which the next one does not simply follow.
+    static LIMIT: Cell<u32> = const { Cell::new(MOST_USES) };
+    static AMID: Cell<Option<Amid>> = const { Cell::new(None) };
+    static GIVEN_UP: RefCell<Vec<(usize, u32)>> = const { RefCell::new(Vec::new()) };
     static PLANTED: Cell<usize> = const { Cell::new(NONE) };
+    static IS_NOTING: Cell<bool> = const { Cell::new(false) };
+    static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Counts a use of a shared word. Ends an event that has too many: a loop without an end is one, wherever in the algorithm it is.
+/// Counts a use of a shared word, which follows.
 #[inline]
-pub(crate) fn count_step() {
-    let steps = STEPS.get() + 1;
-    STEPS.set(steps);
-    if steps > MOST_STEPS {
-        // What runs while this panic unwinds may use shared words, too.
-        STEPS.set(0);
-        std::panic::panic_any(Endless);
+pub(crate) fn count_use() {
+    let uses = USES.get();
+    USES.set(uses + 1);
+    if uses >= LIMIT.get() {
+        at_limit();
     }
+}
+
+/// Lets happen what is to happen amid an event, or ends an event that has too many uses: a loop without an end is one, wherever in the
+/// algorithm it is.
+#[cold]
+fn at_limit() {
+    LIMIT.set(MOST_USES);
+    if let Some(mut amid) = AMID.take() {
+        let uses = USES.replace(0);
+        // SAFETY: `with_amid` has put it there, and has not returned. It is taken out, so nobody else calls it.
+        unsafe { amid.as_mut()() };
+        USES.set(uses);
+        return;
+    }
+    // What runs while this panic unwinds may use shared words, too.
+    USES.set(0);
+    std::panic::panic_any(Endless);
 }
 
 /// The panic of an event that does not end.
 pub(crate) struct Endless;
 
-/// Returns the count of steps since the last call, and sets it to 0.
-pub(crate) fn take_steps() -> u32 {
-    STEPS.replace(0)
+/// Calls `event`, and `amid` in the middle of it: when `uses` uses of shared words are done, before the next one. Returns what `event`
+/// returns, and whether there was such a next use.
+pub(crate) fn with_amid<R>(
+    uses: u32,
+    amid: &mut dyn FnMut(),
+    event: impl FnOnce() -> R,
+) -> (R, bool) {
+    /// Takes out what has not been called, also if the event panics.
+    struct Guard;
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            AMID.set(None);
+            LIMIT.set(MOST_USES);
+        }
+    }
+    let amid: *mut (dyn FnMut() + '_) = amid;
+    // SAFETY: Only the lifetime changes. `Guard` takes it out before this returns.
+    let amid = unsafe { std::mem::transmute::<*mut (dyn FnMut() + '_), *mut dyn FnMut()>(amid) };
+    let _guard = Guard;
+    USES.set(0);
+    AMID.set(NonNull::new(amid));
+    LIMIT.set(uses);
+    let result = event();
+    let is_called = AMID.take().is_none();
+    (result, is_called)
+}
+
+/// Begins an event: no shared word has been used.
+pub(crate) fn begin_event() {
+    USES.set(0);
+}
+
+/// Returns the count of uses since an event began.
+pub(crate) fn uses() -> u32 {
+    USES.get()
+}
+
+/// Forgets what an event has left that did not end.
+pub(crate) fn forget_reports() {
+    GIVEN_UP.take();
+}
+
+/// Reports that a slot gives a batch up.
+pub(crate) fn report_given_up<T>(slot: &T, batch: u32) {
+    let address = std::ptr::from_ref(slot).addr();
+    GIVEN_UP.with_borrow_mut(|given_up| given_up.push((address, batch)));
+}
+
+/// Returns the batches that a slot has given up since the last call.
+pub(crate) fn take_given_up<T>(slot: &T) -> Vec<u32> {
+    let address = std::ptr::from_ref(slot).addr();
+    GIVEN_UP.with_borrow_mut(|given_up| {
+        let of_slot = given_up.extract_if(.., |(slot, _)| *slot == address);
+        of_slot.map(|(_, batch)| batch).collect()
+    })
+}
+
+/// Begins to keep notes of what happens in events.
+pub(crate) fn begin_notes() {
+    IS_NOTING.set(true);
+    NOTES.take();
+}
+
+/// Notes what happens, if notes are kept.
+#[inline]
+pub(crate) fn note(text: impl FnOnce() -> String) {
+    if IS_NOTING.get() {
+        // An event is the same with notes and without.
+        let (uses, limit) = (USES.get(), LIMIT.replace(u32::MAX));
+        let text = text();
+        NOTES.with_borrow_mut(|notes| notes.push(text));
+        USES.set(uses);
+        LIMIT.set(limit);
+    }
+}
+
+/// Returns the notes since the last call.
+pub(crate) fn take_notes() -> Vec<String> {
+    NOTES.take()
+}
+
+/// Keeps no more notes.
+pub(crate) fn end_notes() {
+    IS_NOTING.set(false);
 }
 
 /// Returns whether the fault with this number is planted on this thread.
@@ -54,9 +160,9 @@ pub(crate) fn plant(name: Option<&str>) {
     PLANTED.set(number);
 }
 
-/// Puts a barrier between the accesses before it and those behind it, and counts a step.
+/// Puts a barrier between the accesses before it and those behind it, and counts as a use.
 pub(crate) fn fence(order: Ordering) {
-    count_step();
+    count_use();
     atomic::fence(order);
 }
 
@@ -79,7 +185,7 @@ macro_rules! counted {
 
                 #[inline]
                 fn deref(&self) -> &Self::Target {
-                    count_step();
+                    count_use();
                     &self.0
                 }
             }
@@ -109,7 +215,7 @@ impl<T> Deref for AtomicPtr<T> {
 
     #[inline]
     fn deref(&self) -> &Self::Target {
-        count_step();
+        count_use();
         &self.0
     }
 }

@@ -23,7 +23,7 @@ use crate::algo::flow::dispatcher::Dispatcher;
 use crate::algo::lanes::queue::ring::{Producer, RequestPlaces, Ring};
 use crate::algo::merge::lane_run::Collector;
 use crate::algo::merge::slot_pool::NR_SLOTS;
-use crate::around::Around;
+use crate::around::{Around, Live};
 use crate::event::Scenario;
 use crate::packet::{Node, Nodes, TestPacket, NODES};
 use crate::stack::{Lane, Shared, Stack};
@@ -58,20 +58,17 @@ struct Block {
 /// A copy of the block.
 pub(crate) struct Snapshot(Box<[MaybeUninit<u64>]>);
 
+impl Snapshot {
+    /// The memory of one, in bytes.
+    pub(crate) const BYTES: usize = size_of::<Block>();
+}
+
 /// The block.
 pub(crate) struct Image {
     block: NonNull<Block>,
     scenario: Scenario,
     /// The words of the block that the digest covers.
     covered: Vec<Range<usize>>,
-}
-
-/// The parts of the block that one source uses.
-pub(crate) struct Parts<'a> {
-    pub(crate) dispatcher: &'a mut Dispatcher<TestPacket>,
-    pub(crate) counters: &'a Counters,
-    pub(crate) lanes: &'a mut [Lane; CARRIERS],
-    pub(crate) stack: Stack<'a>,
 }
 
 const WORDS: usize = size_of::<Block>() / size_of::<u64>();
@@ -105,7 +102,7 @@ impl Image {
     }
 
     /// Puts a module that has just been loaded in the place of any before it.
-    pub(crate) fn start_module(&mut self, first: [u32; NR_SLOTS], probe: u32) {
+    pub(crate) fn start_module(&self, first: [u32; NR_SLOTS], probe: u32) {
         let block = self.block.as_ptr();
         // SAFETY: Zeros are a new value of each part of both, but for lanes, which are written below.
         unsafe {
@@ -119,7 +116,8 @@ impl Image {
             self.shared().slots.note_source();
             let producers: [_; CARRIERS] = array::from_fn(|lane| self.make_lane(source, lane));
             let has_own_lane = self.scenario.has_own_lane;
-            let lanes = &mut self.parts(source).dispatcher.lanes;
+            // SAFETY: Nobody else uses the dispatcher while `self` is borrowed.
+            let lanes = unsafe { &mut (*self.dispatcher(source)).lanes };
             for (lane, producer) in producers.into_iter().enumerate() {
                 // CAST: a small number.
                 let (id, cpu) = (Around::id_of(source, lane), lane as u32);
@@ -168,34 +166,55 @@ impl Image {
         unsafe { &mut (*self.block.as_ptr()).around }
     }
 
-    /// Returns the parts that a source uses.
-    pub(crate) fn parts(&mut self, source: usize) -> Parts<'_> {
-        assert!(source < SOURCES);
-        let block = self.block.as_ptr();
-        // SAFETY: The parts are apart from each other, and `self` is borrowed. What others reach by pointers, rings and nodes, is
-        // borrowed for reading only, or not at all.
-        unsafe {
-            let of_source = &raw mut (*block).sources[source];
-            Parts {
-                dispatcher: &mut (*of_source).dispatcher,
-                counters: &(*of_source).counters,
-                lanes: &mut (*of_source).lanes,
-                stack: Stack {
-                    shared: &(*block).shared,
-                    around: &mut (*block).around,
-                    scenario: self.scenario,
-                    source,
-                },
-            }
+    /// Returns the surroundings, as events use them.
+    pub(crate) fn live(&self) -> Live {
+        // SAFETY: They are a part of the block. Events use them by this call, or borrow them between calls of the algorithm.
+        unsafe { Live::at(NonNull::new_unchecked(&raw mut (*self.block.as_ptr()).around)) }
+    }
+
+    /// Returns the stack below a source.
+    pub(crate) fn stack(&self, source: usize) -> Stack<'_> {
+        Stack {
+            shared: self.shared(),
+            around: self.live(),
+            scenario: self.scenario,
+            source,
         }
+    }
+
+    /// Returns a source.
+    fn source(&self, source: usize) -> *mut Source {
+        assert!(source < SOURCES);
+        // SAFETY: It is a part of the block.
+        unsafe { &raw mut (*self.block.as_ptr()).sources[source] }
+    }
+
+    /// Returns the counters of a source.
+    pub(crate) fn counters(&self, source: usize) -> &Counters {
+        // SAFETY: The block is there as long as `self`, which is borrowed; counters are shared.
+        unsafe { &(*self.source(source)).counters }
+    }
+
+    /// Returns the dispatcher of a source, which is used by one core.
+    pub(crate) fn dispatcher(&self, source: usize) -> *mut Dispatcher<TestPacket> {
+        // SAFETY: It is a part of the source.
+        unsafe { &raw mut (*self.source(source)).dispatcher }
+    }
+
+    /// Returns a lane, which is used by one core.
+    pub(crate) fn lane(&self, source: usize, lane: usize) -> *mut Lane {
+        assert!(lane < CARRIERS);
+        // SAFETY: It is a part of the source.
+        unsafe { &raw mut (*self.source(source)).lanes[lane] }
     }
 
     /// Lets each lane look how far its ring is filled. Otherwise states would differ in when it has looked last, for nothing: it looks
     /// again where it has seen nothing more.
     pub(crate) fn look_into_rings(&mut self) {
         for source in 0..usize::from(self.scenario.sources) {
-            for lane in self.parts(source).lanes {
-                lane.consumer.waiting_items();
+            for lane in 0..CARRIERS {
+                // SAFETY: Nobody else uses the lane while `self` is borrowed.
+                unsafe { (*self.lane(source, lane)).consumer.waiting_items() };
             }
         }
     }
@@ -216,12 +235,14 @@ impl Image {
             .sum()
     }
 
+    /// Returns how many packets each slot has counted as late.
+    pub(crate) fn late_pkts(&self) -> [u64; NR_SLOTS] {
+        let slots = &self.shared().slots;
+        array::from_fn(|slot| slots.slot(slot).counters.get(Counter::LatePkts))
+    }
+
     fn counters_of_sources(&self) -> impl Iterator<Item = &Counters> {
-        let block = self.block.as_ptr();
-        (0..SOURCES).map(move |source| {
-            // SAFETY: The block is there as long as `self`, which is borrowed; counters are shared.
-            unsafe { &(*block).sources[source].counters }
-        })
+        (0..SOURCES).map(|source| self.counters(source))
     }
 
     fn all_counters(&self) -> impl Iterator<Item = &Counters> {
@@ -234,12 +255,11 @@ impl Image {
         let counters = self.all_counters().map(|one| self.range_of(one));
         let mut left_out: Vec<Range<usize>> = counters.collect();
         for number in 0..SOURCES {
-            // SAFETY: It is a part of the block.
-            let source = unsafe { &raw const (*self.block.as_ptr()).sources[number] };
+            let source = self.source(number);
             if number >= usize::from(self.scenario.sources) {
                 left_out.push(self.range_of(source));
             } else if !self.scenario.has_own_lane {
-                // SAFETY: As above.
+                // SAFETY: All are parts of the source.
                 unsafe {
                     left_out.push(self.range_of(&raw const (*source).rings[LANES]));
                     left_out.push(self.range_of(&raw const (*source).places[LANES]));

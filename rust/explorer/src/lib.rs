@@ -3,7 +3,7 @@
 //! Tries every sequence of events, within bounds, on the real algorithm.
 //!
 //! *The algorithm.* `build.rs` copies `../../algo/mod.rs` and the files beside it, and changes their text in the places that
-//! `faults.rs` lists. Sizes are smaller, so that bounds are within reach: a window of 4 places (no flow is split with fewer), rings of one
+//! `build/changes.rs` and `faults.rs` list. Sizes are smaller, so that bounds are within reach: a window of 4 places (no flow is split with fewer), rings of one
 //! batch, and 6 parked packets. Atomics count their uses, so that an event which does not end is seen, wherever its loop is. And in some
 //! places a fault can be planted. The module is built of the text itself, which knows nothing of this.
 //!
@@ -38,9 +38,9 @@ mod stack;
 mod world;
 
 pub use books::Broken;
-pub use event::{Bounds, Event, Fate, Incident, OldTags, Scenario, Wait};
-pub use faults::{Fault, Place, Size, FAULTS, SIZES};
-pub use report::{unseen, Report, Sequence};
+pub use event::{Amid, Bounds, Event, Fate, Incident, OldTags, Other, Scenario, Step, Wait};
+pub use faults::{Fault, Place, FAULTS};
+pub use report::{unseen, Limit, Report, Sequence};
 pub use search::{explore, find};
 
 /// The queues of the NIC, each with its dispatcher and lanes.

@@ -36,12 +36,10 @@ pub(crate) struct Node {
     pub(crate) source: u8,
     pub(crate) number: u8,
     pub(crate) inner_flow: u8,
-    /// The batch that it was given to, counted by the surroundings: a packet on the ordinary path is one of its own.
-    pub(crate) batch: u8,
     /// True if the surroundings have kept it back, so that others may overtake it.
     pub(crate) is_excused: bool,
     state: State,
-    _padding: [u8; 6],
+    _padding: [u8; 7],
 }
 
 /// The state of a node.
@@ -236,12 +234,10 @@ impl Nodes {
             source,
             number,
             inner_flow,
-            batch,
             ..
         } = *packet.node();
         let mut copy = self.packet_in(index, source, number, inner_flow);
         copy.set_tag(packet.tag());
-        copy.node_mut().batch = batch;
         Some(copy)
     }
 
@@ -263,18 +259,6 @@ impl Nodes {
     pub(crate) fn tag(self, index: u8) -> Tag {
         // SAFETY: The node is there, and nobody borrows it for longer than a call.
         unsafe { (*self.node(index).as_ptr()).tag }
-    }
-
-    /// Returns the index of a source's packet.
-    pub(crate) fn index(source: u8, number: u8) -> u8 {
-        // CAST: below `NODES`.
-        (usize::from(source) * MOST_PKTS) as u8 + number
-    }
-
-    /// Writes the batch of a packet that was put aside, or handed over.
-    pub(crate) fn set_batch(self, index: u8, batch: u8) {
-        // SAFETY: As above.
-        unsafe { (*self.node(index).as_ptr()).batch = batch }
     }
 
     /// Notes that others may overtake a packet that was put aside.

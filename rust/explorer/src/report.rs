@@ -7,30 +7,24 @@ use std::time::Duration;
 
 use crate::algo::counters::Counter;
 use crate::books::Broken;
-use crate::event::{Bounds, Event, Scenario};
+use crate::event::{Bounds, Scenario, Step};
 
-/// A sequence of events that breaks a property.
+/// A sequence of steps that breaks a property.
 pub struct Sequence {
     /// The scenario in which it happens.
     pub scenario: Scenario,
-    /// The events.
-    pub events: Vec<Event>,
-    /// True if the property is broken after them, where nothing happens any more but what must.
-    pub at_end: bool,
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// What happens in them, to be read.
+    pub lines: Vec<String>,
     /// The property.
     pub broken: Broken,
 }
 
 impl fmt::Display for Sequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:?} in {:?} by", self.broken, self.scenario)?;
-        for (place, event) in (1..).zip(&self.events) {
-            writeln!(f, "{place:3} {event:?}")?;
-        }
-        if self.at_end {
-            writeln!(f, "  - and nothing else but what must happen")?;
-        }
-        Ok(())
+        writeln!(f, "{:?} in scenario {}:", self.broken, self.scenario.name)?;
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
@@ -62,6 +56,15 @@ pub fn unseen(reports: &[Report]) -> Vec<&'static str> {
     unseen.map(|place| SIGNS[place].name()).collect()
 }
 
+/// The limit at which a search was cut short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// So many states.
+    States(usize),
+    /// So much memory, in bytes.
+    Bytes(usize),
+}
+
 /// The result of a search that has found no property broken.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
@@ -71,13 +74,15 @@ pub struct Report {
     pub bounds: Bounds,
     /// The states that were found.
     pub states: usize,
-    /// The events that lead from one to another.
+    /// The steps that lead from one to another.
     pub transitions: u64,
-    /// The events of the longest of the shortest sequences.
+    /// The steps that were tried with another event in the middle.
+    pub races: u64,
+    /// The steps of the longest of the shortest sequences.
     pub deepest: usize,
-    /// True if no state within the bounds was left out.
-    pub is_complete: bool,
-    /// The steps of the longest event.
+    /// The limit at which the search was cut short, unless no state within the bounds was left out.
+    pub cut_short_by: Option<Limit>,
+    /// The uses of shared words in the longest event.
     pub longest_event: u32,
     /// The most packets that were parked in one slot.
     pub most_parked: u32,
@@ -100,13 +105,26 @@ impl fmt::Display for Report {
         } = self.bounds;
         write!(
             f,
-            "{}: {pkts} packets, {incidents} incidents of {} kinds: {} states ({}), {} transitions, {} events deep, {} steps in the \
-            longest event, {} packets parked, {} us waited, {} states compared, {:.1} s",
+            "{}: {pkts} packets, {incidents} incidents of {} kinds: ",
             self.scenario,
-            self.bounds.kinds.len(),
-            self.states,
-            if self.is_complete { "all" } else { "a part" },
+            self.bounds.kinds.len()
+        )?;
+        match self.cut_short_by {
+            None => write!(f, "all {} states", self.states)?,
+            Some(Limit::States(most)) => write!(f, "CUT SHORT at its limit of {most} states")?,
+            Some(Limit::Bytes(most)) => write!(
+                f,
+                "CUT SHORT at its limit of {} MB of memory: {} states",
+                most >> 20,
+                self.states
+            )?,
+        }
+        write!(
+            f,
+            ", {} transitions ({} races tried), {} steps deep, {} uses of shared words in the longest, {} packets parked, {} us waited, \
+            {} states compared, {:.1} s",
             self.transitions,
+            self.races,
             self.deepest,
             self.longest_event,
             self.most_parked,

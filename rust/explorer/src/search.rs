@@ -13,28 +13,34 @@ use std::time::Instant;
 
 use crate::algo::counters::Counter;
 use crate::books::Broken;
-use crate::event::{Bounds, Event, Scenario};
+use crate::event::{Amid, Bounds, Event, Incident, Other, Scenario, Step};
 use crate::hooks;
 use crate::image::Snapshot;
-use crate::report::{Report, Sequence, SIGNS};
+use crate::report::{Limit, Report, Sequence, SIGNS};
 use crate::world::World;
 
 /// One in so many states that are found again is compared with how it was found first. A prime: orders of events have other periods.
 const COMPARED_ONE_OF: u64 = 4_099;
 
+/// The most events that happen while a core stands still: timers may go on for ever.
+const MOST_EVENTS_OF_OTHERS: u8 = 100;
+
+/// The most memory that a search takes, in bytes.
+const MOST_BYTES: usize = 1 << 30;
+
 /// A state that was found.
 struct Found {
     /// The place of the state before.
     parent: u32,
-    /// The event that leads here from there.
-    event: Event,
+    /// The step that leads here from there.
+    step: Step,
 }
 
 /// A state that was found in two ways.
 struct Twin {
     first: u32,
     parent: u32,
-    event: Event,
+    step: Step,
 }
 
 /// Digests are hashes already.
@@ -87,6 +93,8 @@ struct Search {
     path: Vec<(u32, Snapshot)>,
     /// Snapshots that are not used now.
     spare: Vec<Snapshot>,
+    transitions: u64,
+    races: u64,
     has_split_again: bool,
     seen_signs: [bool; SIGNS.len()],
 }
@@ -105,13 +113,15 @@ impl Search {
             seen,
             found: vec![Found {
                 parent: 0,
-                // No event leads to the first state.
-                event: Event::Begin,
+                // No step leads to the first state.
+                step: Step::of(Event::Begin),
             }],
             found_again: 0,
             twins: Vec::new(),
             path: vec![(0, first)],
             spare: Vec::new(),
+            transitions: 0,
+            races: 0,
             has_split_again: false,
             seen_signs: [false; SIGNS.len()],
         }
@@ -119,38 +129,10 @@ impl Search {
 
     fn run(mut self) -> Result<Report, Box<Sequence>> {
         let begun = Instant::now();
-        let mut transitions = 0;
         let mut next = 0;
-        while next < self.found.len() && self.found.len() < self.bounds.most_states {
+        while next < self.found.len() && self.limit().is_none() {
             // CAST: a search of so many states would not fit into memory.
-            let place = next as u32;
-            self.go_to(place);
-            for event in self.world.events(self.bounds) {
-                self.go_back();
-                match self.world.apply(event) {
-                    Ok(true) => {}
-                    Ok(false) => continue,
-                    Err(broken) if self.counts(broken) => {
-                        return Err(self.sequence(place, event, false, broken))
-                    }
-                    Err(_) => continue,
-                }
-                transitions += 1;
-                if !self.note_state(place, event) {
-                    continue;
-                }
-                self.note_signs();
-                if self.world.next_move().is_some() {
-                    // The state behind that move is found, too, and what is true of its end is true of this one's.
-                    continue;
-                }
-                match self.world.end() {
-                    Err(broken) if self.counts(broken) => {
-                        return Err(self.sequence(place, event, true, broken))
-                    }
-                    Ok(()) | Err(_) => {}
-                }
-            }
+            self.go_on_from(next as u32)?;
             next += 1;
         }
         let compared = if self.wanted.is_none() {
@@ -162,9 +144,14 @@ impl Search {
             scenario: self.scenario.name,
             bounds: self.bounds,
             states: self.found.len(),
-            transitions,
+            transitions: self.transitions,
+            races: self.races,
             deepest: self.ancestors(next as u32 - 1).len(),
-            is_complete: next == self.found.len(),
+            cut_short_by: if next == self.found.len() {
+                None
+            } else {
+                self.limit()
+            },
             longest_event: self.world.longest_event,
             most_parked: self.world.most_parked,
             longest_wait_us: self.world.longest_wait_us,
@@ -173,6 +160,136 @@ impl Search {
             seen: self.seen_signs,
             took: begun.elapsed(),
         })
+    }
+
+    /// Returns the limit at which the search is cut short, if it has come to one.
+    fn limit(&self) -> Option<Limit> {
+        /// Returns the bytes of a table that grows if it is full. While it does, the old one and the new one are there.
+        fn bytes(len: usize, capacity: usize, bytes_each: usize) -> usize {
+            bytes_each * if len < capacity { capacity } else { 3 * capacity }
+        }
+        let found = bytes(self.found.len(), self.found.capacity(), size_of::<Found>());
+        // An eighth of its places stays free, and each has a byte beside it.
+        let places = (self.seen.capacity() / 7 * 8).next_power_of_two();
+        let is_full = self.seen.len() >= self.seen.capacity();
+        let seen = bytes(
+            usize::from(is_full) * places,
+            places,
+            size_of::<(u64, u32)>() + 1,
+        );
+        let snapshots = (self.path.len() + self.spare.len()) * Snapshot::BYTES;
+        if self.found.len() >= self.bounds.most_states {
+            Some(Limit::States(self.bounds.most_states))
+        } else if found + seen + snapshots > MOST_BYTES {
+            Some(Limit::Bytes(MOST_BYTES))
+        } else {
+            None
+        }
+    }
+
+    /// Takes all steps that are possible in a state that was found.
+    fn go_on_from(&mut self, place: u32) -> Result<(), Box<Sequence>> {
+        self.go_to(place);
+        let events = self.world.events(self.bounds);
+        for event in &events {
+            let step = Step::of(*event);
+            let can_be = self.take(place, step)?;
+            let uses = self.world.last_uses;
+            let has_middle = uses > 1 && step.incident().is_none();
+            if can_be && has_middle && self.may_be(Incident::Amid) {
+                self.take_with_others(place, *event, uses, &events)?;
+            }
+            if can_be && has_middle && self.may_be(Incident::Standstill) {
+                self.take_with_standstill(place, *event, uses)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether an incident of this kind may follow the last state of the path.
+    fn may_be(&mut self, kind: Incident) -> bool {
+        self.go_back();
+        let incidents = self.world.image.around().incidents;
+        incidents < self.bounds.incidents && self.bounds.kinds.contains(&kind)
+    }
+
+    /// Takes an event with each event in the middle that can be there, at each place of so many uses of shared words. `before` are the events
+    /// that are possible before it.
+    fn take_with_others(
+        &mut self,
+        place: u32,
+        event: Event,
+        uses: u32,
+        before: &[Event],
+    ) -> Result<(), Box<Sequence>> {
+        self.go_back();
+        // The state behind the event.
+        let _ = self.world.apply(Step::of(event));
+        let behind = self.world.events(self.bounds);
+        for other in World::events_amid(event, before, &behind) {
+            // Before the first use and behind the last one it is as if one event came after the other.
+            // CAST: an event has few uses.
+            for uses in 1..uses as u16 {
+                self.take_with(place, event, uses, Other::One(other))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an event whose core stands still at each place of so many uses of shared words, for each number of events on other cores.
+    fn take_with_standstill(
+        &mut self,
+        place: u32,
+        event: Event,
+        uses: u32,
+    ) -> Result<(), Box<Sequence>> {
+        // CAST: an event has few uses.
+        for uses in 1..uses as u16 {
+            for events in 1..=MOST_EVENTS_OF_OTHERS {
+                if !self.take_with(place, event, uses, Other::First(events))? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_with(
+        &mut self,
+        place: u32,
+        event: Event,
+        uses: u16,
+        what: Other,
+    ) -> Result<bool, Box<Sequence>> {
+        self.races += 1;
+        let amid = Some(Amid { uses, what });
+        self.take(place, Step { event, amid })
+    }
+
+    /// Takes a step from the last state of the path, which was found at `place`. Returns whether that could be, and broke nothing.
+    fn take(&mut self, place: u32, step: Step) -> Result<bool, Box<Sequence>> {
+        self.go_back();
+        match self.world.apply(step) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(broken) if self.counts(broken) => {
+                return Err(self.sequence(place, step, false, broken))
+            }
+            Err(_) => return Ok(false),
+        }
+        self.transitions += 1;
+        if !self.note_state(place, step) {
+            return Ok(true);
+        }
+        self.note_signs();
+        if self.world.next_move().is_some() {
+            // The state behind that move is found, too, and what is true of its end is true of this one's.
+            return Ok(true);
+        }
+        match self.world.end() {
+            Err(broken) if self.counts(broken) => Err(self.sequence(place, step, true, broken)),
+            Ok(()) | Err(_) => Ok(true),
+        }
     }
 
     /// Returns whether a broken property is one that is looked for.
@@ -201,11 +318,11 @@ impl Search {
             .extend(self.path.drain(common..).map(|(_, snapshot)| snapshot));
         self.go_back();
         for place in &places[common..] {
-            let event = self.found[*place as usize].event;
-            let repeated = self.world.apply(event);
+            let step = self.found[*place as usize].step;
+            let repeated = self.world.apply(step);
             assert!(
                 matches!(repeated, Ok(true)),
-                "an event is not the same again"
+                "a step is not the same again"
             );
             let mut snapshot = self
                 .spare
@@ -222,15 +339,34 @@ impl Search {
         self.world.image.restore(snapshot);
     }
 
-    fn sequence(&self, place: u32, event: Event, at_end: bool, broken: Broken) -> Box<Sequence> {
+    /// Returns the sequence that leads to a broken property, with notes of what happens in each step.
+    fn sequence(&mut self, place: u32, step: Step, at_end: bool, broken: Broken) -> Box<Sequence> {
         let places = self.ancestors(place);
-        let events = places[1..]
+        let steps = places[1..]
             .iter()
-            .map(|place| self.found[*place as usize].event);
+            .map(|place| self.found[*place as usize].step);
+        let steps: Vec<Step> = steps.chain([step]).collect();
+        let mut lines = Vec::new();
+        let mut add = |line: String| {
+            lines.push(line);
+            let notes = hooks::take_notes();
+            lines.extend(notes.iter().map(|note| format!("       {note}")));
+        };
+        self.world.image.restore(&self.path[0].1);
+        hooks::begin_notes();
+        for (place, step) in (1..).zip(&steps) {
+            let _ = self.world.apply(*step);
+            add(format!("{place:3}. {step}"));
+        }
+        if at_end {
+            let _ = self.world.end();
+            add("  -  nothing happens any more but what must".to_owned());
+        }
+        hooks::end_notes();
         Box::new(Sequence {
             scenario: self.scenario,
-            events: events.chain([event]).collect(),
-            at_end,
+            steps,
+            lines,
             broken,
         })
     }
@@ -243,14 +379,14 @@ impl Search {
         self.has_split_again |= image.count(Counter::FlowsSplit) > u64::from(self.scenario.sources);
     }
 
-    /// Notes the state to which an event has led. Returns whether it is a new one.
-    fn note_state(&mut self, parent: u32, event: Event) -> bool {
+    /// Notes the state to which a step has led. Returns whether it is a new one.
+    fn note_state(&mut self, parent: u32, step: Step) -> bool {
         let digest = self.world.image.digest();
         match self.seen.entry(digest) {
             Entry::Vacant(entry) => {
                 // CAST: a search of so many states would not fit into memory.
                 entry.insert(self.found.len() as u32);
-                self.found.push(Found { parent, event });
+                self.found.push(Found { parent, step });
                 true
             }
             Entry::Occupied(entry) => {
@@ -260,7 +396,7 @@ impl Search {
                     self.twins.push(Twin {
                         first,
                         parent,
-                        event,
+                        step,
                     });
                 }
                 false
@@ -276,10 +412,10 @@ impl Search {
             self.go_to(twin.first);
             let first = self.futures();
             self.go_to(twin.parent);
-            let repeated = self.world.apply(twin.event);
+            let repeated = self.world.apply(twin.step);
             assert!(
                 matches!(repeated, Ok(true)),
-                "an event is not the same again"
+                "a step is not the same again"
             );
             let mut second = self
                 .spare
@@ -292,7 +428,7 @@ impl Search {
                 self.futures(),
                 "states of the same digest go on differently: {:?} and {:?} behind {:?}",
                 self.ancestors(twin.first),
-                twin.event,
+                twin.step,
                 self.ancestors(twin.parent)
             );
         }
@@ -305,7 +441,7 @@ impl Search {
         let mut futures = Vec::new();
         for event in self.world.events(self.bounds) {
             self.go_back();
-            match self.world.apply(event) {
+            match self.world.apply(Step::of(event)) {
                 Ok(true) => futures.push((event, self.world.image.digest())),
                 Ok(false) => {}
                 Err(broken) => panic!("{event:?} breaks {broken:?} only now"),

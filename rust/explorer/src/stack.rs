@@ -11,13 +11,16 @@ use crate::algo::lanes::queue::Packet as _;
 use crate::algo::lanes::ring_bytes::RingBytes;
 use crate::algo::load::flow_orders::Orders;
 use crate::algo::merge::lane_run::{Collector, Run};
-use crate::algo::merge::slot::{LaneId, Merged, PathFault, Sink, Slot};
+use crate::algo::merge::slot::{LaneId, Merged, PathFault, Sink, Slot, WINDOW_BATCHES};
 use crate::algo::merge::slot_pool::SlotPool;
 use crate::algo::parked_amount::Amount;
 use crate::algo::tag::{Tag, TagKind};
-use crate::around::{Around, TIMEOUT_US};
+use crate::around::{Live, TIMEOUT_US};
+use crate::books::How;
 use crate::event::{Fate, Scenario};
+use crate::hooks;
 use crate::packet::{TestPacket, TestRequest};
+use crate::world::FIRST;
 
 /// The CPU on which dispatchers run.
 const NIC_CPU: u32 = 7;
@@ -38,22 +41,51 @@ pub(crate) struct Lane {
 /// The stack below one source.
 pub(crate) struct Stack<'a> {
     pub(crate) shared: &'a Shared,
-    pub(crate) around: &'a mut Around,
+    pub(crate) around: Live,
     pub(crate) scenario: Scenario,
     pub(crate) source: usize,
 }
 
 struct SlotSink<'a> {
-    around: &'a mut Around,
+    merged: &'a Slot<TestPacket>,
+    around: Live,
     slot: usize,
+    /// True if it delivers all that is left, as the module goes.
+    is_last: bool,
+    /// The batches that had been given up before for more parked packets than may be.
+    overflows: u64,
+}
+
+impl SlotSink<'_> {
+    /// Notes the batches that have been given up. If more was parked than may be, they may have been fences, and packets may overtake those
+    /// on the ordinary path.
+    fn note_given_up(&mut self) {
+        for batch in hooks::take_given_up(self.merged) {
+            hooks::note(|| format!("batch {} is given up", name(batch)));
+            self.around.books.give_up(self.slot, batch);
+        }
+        if self.merged.counters.get(Counter::OverflowBatches) != self.overflows {
+            self.around.excuse_ordinary();
+        }
+    }
 }
 
 impl Sink<TestPacket> for SlotSink<'_> {
     fn deliver(&mut self, mut chain: Chain<TestPacket>) -> Amount {
+        self.note_given_up();
         let mut amount = Amount::default();
         while let Some(packet) = chain.pop() {
+            // Other cores may act between any two packets.
+            hooks::count_use();
             amount += packet.amount();
-            self.around.books.deliver(packet, true);
+            let next = self.merged.next();
+            let ahead = packet.tag().batch_near(next).wrapping_sub(next);
+            let how = if ahead == 0 || self.is_last && ahead < WINDOW_BATCHES {
+                How::InTurn
+            } else {
+                How::Late
+            };
+            self.around.books.deliver(packet, how);
         }
         amount
     }
@@ -75,6 +107,12 @@ impl Sink<TestPacket> for SlotSink<'_> {
     }
 }
 
+/// Returns a batch in the words of notes: its number behind that of the first one.
+fn name(batch: u32) -> i32 {
+    // CAST: old tags are behind.
+    batch.wrapping_sub(FIRST) as i32
+}
+
 impl Stack<'_> {
     fn slot(&self, tag: Tag) -> &Slot<TestPacket> {
         self.shared.slots.slot(tag.slot())
@@ -84,22 +122,22 @@ impl Stack<'_> {
         tag.batch_near(self.slot(tag).next())
     }
 
-    /// Has a slot delivered by `call`, and compares what it delivers with what it counts.
-    fn delivering<R>(
+    /// Has a slot delivered by `call`.
+    fn delivering(
         &mut self,
         slot: usize,
-        call: impl FnOnce(&Slot<TestPacket>, &mut SlotSink<'_>) -> R,
-    ) -> R {
+        call: impl FnOnce(&Slot<TestPacket>, &mut SlotSink<'_>),
+    ) {
         let merged = self.shared.slots.slot(slot);
-        let late_pkts = merged.counters.get(Counter::LatePkts);
         let mut sink = SlotSink {
+            merged,
             around: self.around,
             slot,
+            is_last: false,
+            overflows: merged.counters.get(Counter::OverflowBatches),
         };
-        let result = call(merged, &mut sink);
-        let late_pkts = merged.counters.get(Counter::LatePkts) - late_pkts;
-        self.around.books.end_merge(late_pkts);
-        result
+        call(merged, &mut sink);
+        sink.note_given_up();
     }
 
     /// Merges a slot.
@@ -114,12 +152,17 @@ impl Stack<'_> {
 
     /// Delivers what a slot has left when the module goes.
     pub(crate) fn deliver_rest(&mut self, slot: usize) {
-        self.delivering(slot, |merged, sink| merged.deliver_all(sink));
+        self.delivering(slot, |merged, sink| {
+            sink.is_last = true;
+            merged.deliver_all(sink);
+        });
     }
 
     /// Parks a run. Returns whether its slot has to be merged.
     fn park(&mut self, run: Run<TestPacket>) -> bool {
         let batch = self.batch(run.tag);
+        let pkts = run.amount.pkts();
+        hooks::note(|| format!("{pkts} packets of batch {} are parked", name(batch)));
         self.slot(run.tag).park(batch, run.chain, run.amount)
     }
 
@@ -156,20 +199,22 @@ impl Stack<'_> {
             }
             TagKind::Fence => {
                 self.park_one(packet);
-                if self.slot(tag).complete(self.batch(tag)) {
+                let batch = self.batch(tag);
+                hooks::note(|| format!("batch {}, a fence, is complete", name(batch)));
+                if self.slot(tag).complete(batch) {
                     self.merge_slot(slot);
                 }
             }
             TagKind::Probe => {
                 self.slot(tag).note_probe(tag.batch_bits());
-                self.around.books.deliver(packet, false);
+                self.around.books.deliver(packet, How::NotSplit);
             }
-            TagKind::None => self.around.books.deliver(packet, false),
+            TagKind::None => self.around.books.deliver(packet, How::NotSplit),
         }
     }
 
     /// Makes the batch of a packet wait for it by itself.
-    fn expect(&self, packet: &mut TestPacket) {
+    fn expect_queued(&self, packet: &mut TestPacket) {
         let tag = packet.tag();
         self.slot(tag).note_queued(self.batch(tag), 1);
         packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
@@ -178,7 +223,7 @@ impl Stack<'_> {
     /// Tells of a split packet that it is queued on its path.
     fn note_queued(&self, packet: &mut TestPacket) {
         self.slot(packet.tag()).note_path_fault(PathFault::Queues);
-        self.expect(packet);
+        self.expect_queued(packet);
     }
 
     /// Puts a packet on the ordinary path.
@@ -258,9 +303,19 @@ impl Stack<'_> {
     pub(crate) fn carry_ordinary(&mut self, inner_flow: usize, fate: Fate) -> bool {
         let nodes = self.around.nodes;
         let queue = &mut self.around.sources[self.source].ordinary[inner_flow];
+        let first = queue.nodes().first().copied();
         let Some(packet) = queue.pop(nodes) else {
             return false;
         };
+        // Another core may carry one in the middle.
+        let before = self.around.carried;
+        self.around.carried = first.map_or(0, |index| index + 1);
+        let can_be = self.carry_on_ordinary_path(packet, fate);
+        self.around.carried = before;
+        can_be
+    }
+
+    fn carry_on_ordinary_path(&mut self, packet: TestPacket, fate: Fate) -> bool {
         let kind = packet.tag().kind();
         let Ok(packet) = self.meet(packet, fate) else {
             return false;
@@ -274,7 +329,7 @@ impl Stack<'_> {
                 let Some(mut copy) = self.copy(&mut packet) else {
                     return false;
                 };
-                self.expect(&mut copy);
+                self.expect_queued(&mut copy);
                 self.put_on_ordinary_path(copy);
             }
             (_, Fate::Copy) => return false,
@@ -339,7 +394,9 @@ impl Stack<'_> {
             } else {
                 let state = &mut self.around.sources[self.source].lanes[number];
                 let tag = Tag::from_word(std::mem::take(&mut state.ending));
-                let owes = self.slot(tag).complete(self.batch(tag));
+                let batch = self.batch(tag);
+                hooks::note(|| format!("batch {} is complete", name(batch)));
+                let owes = self.slot(tag).complete(batch);
                 let state = &mut self.around.sources[self.source].lanes[number];
                 state.owes |= u8::from(owes) << tag.slot();
             }
@@ -350,13 +407,18 @@ impl Stack<'_> {
         state.progress += u32::from(item.is_some());
         match item {
             None => false,
-            Some(Item::Packet(packet) | Item::Built(packet)) => {
+            Some(Item::Packet(mut packet) | Item::Built(mut packet)) => {
+                hooks::note(|| {
+                    let (tag, number) = (packet.tag(), packet.node_mut().number);
+                    format!("it takes packet {number} of batch {}", name(self.batch(tag)))
+                });
                 // CAST: a small number.
                 let (cpu, bytes) = (number as u32, u64::from(packet.memory_bytes()));
                 self.shared.ring_bytes.release(cpu, bytes);
                 self.carry_on_lane(lane, number, packet, fate)
             }
             Some(Item::BatchEnd(tag)) => {
+                hooks::note(|| "it takes the end of a batch".to_owned());
                 state.ending = tag.word();
                 self.park_collected(lane, number);
                 fate == Fate::Pass

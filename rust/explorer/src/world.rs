@@ -2,9 +2,9 @@
 
 //! The state, and what its events do.
 
+use std::array;
 use std::panic::{self, AssertUnwindSafe};
 
-use crate::algo::counters::Counter;
 use crate::algo::flow::dispatcher::{Config, Dispatched, Unbuilt};
 use crate::algo::headers::flow_key::{FlowHasher, FlowKey, Ipv4Flow, ETH_P_IP};
 use crate::algo::headers::overlay::Fragment;
@@ -13,16 +13,17 @@ use crate::algo::lanes::queue::Packet as _;
 use crate::algo::merge::slot_pool::NR_SLOTS;
 use crate::algo::tag::{Tag, TagKind, BATCH_BITS};
 use crate::books::Broken;
-use crate::event::{Event, Fate, OldTags, Scenario, Wait};
+use crate::around::{IDLE_US, ORDINARY_US};
+use crate::event::{Amid, Core, Event, Fate, OldTags, Other, Scenario, Step, Wait};
 use crate::hooks::{self, Endless};
-use crate::image::{clear_stack, Image, Parts};
-use crate::packet::{self, Nodes, TestRequest};
+use crate::image::{clear_stack, Image};
+use crate::packet::{self, TestRequest};
 
 /// Packets in a batch.
 pub(crate) const BATCH_PKTS: u32 = 2;
 
 /// The first numbers of batches: they wrap soon, and so do those in tags.
-const FIRST: u32 = u32::MAX - 2;
+pub(crate) const FIRST: u32 = u32::MAX - 2;
 
 /// The time at which sequences begin: its milliseconds wrap when a window has passed.
 const BEGIN_US: u64 = ((1 << 32) - 40) * 1_000;
@@ -30,7 +31,6 @@ const BEGIN_US: u64 = ((1 << 32) - 40) * 1_000;
 /// The times that pass at once.
 const TIMEOUT_US: u64 = crate::around::TIMEOUT_US as u64 + 1;
 const WINDOW_US: u64 = 101_000;
-const IDLE_US: u64 = 1_200_000;
 
 /// The distance of an old tag that is a little ahead, and that of one that is behind. They differ, so that a straggler from the start is
 /// not met by chance.
@@ -47,7 +47,9 @@ pub(crate) struct World {
     /// The only property that is looked for, if not all are.
     pub(crate) wanted: Option<Broken>,
     hasher: FlowHasher,
-    /// The steps of the longest event so far.
+    /// The uses of shared words in the last event.
+    pub(crate) last_uses: u32,
+    /// Those in the longest event so far.
     pub(crate) longest_event: u32,
     /// The most packets that were parked in a slot so far.
     pub(crate) most_parked: u32,
@@ -63,6 +65,7 @@ impl World {
             scenario,
             wanted,
             hasher: FlowHasher::new(1),
+            last_uses: 0,
             longest_event: 0,
             most_parked: 0,
             longest_wait_us: 0,
@@ -107,12 +110,16 @@ impl World {
         (key.expect("a key"), flow.expect("a flow of IPv4"))
     }
 
-    /// Lets an event happen. Returns whether it can.
-    pub(crate) fn apply(&mut self, event: Event) -> Result<bool, Broken> {
-        hooks::take_steps();
+    /// Lets a step happen. Returns whether it can.
+    pub(crate) fn apply(&mut self, step: Step) -> Result<bool, Broken> {
+        hooks::begin_event();
+        hooks::forget_reports();
         clear_stack();
-        let overflows = self.image.count(Counter::OverflowBatches);
-        let call = AssertUnwindSafe(|| self.happen(event));
+        let late_pkts = self.image.late_pkts();
+        let call = AssertUnwindSafe(|| match step.amid {
+            None => self.happen(step.event),
+            Some(amid) => self.happen_with(step.event, amid),
+        });
         let can_be = panic::catch_unwind(call).map_err(|panic| {
             if panic.is::<Endless>() {
                 Broken::Endless
@@ -120,14 +127,15 @@ impl World {
                 Broken::Panic
             }
         })?;
-        self.longest_event = self.longest_event.max(hooks::take_steps());
+        self.last_uses = hooks::uses();
+        self.longest_event = self.longest_event.max(self.last_uses);
         self.image.look_into_rings();
         if can_be {
-            self.image.around_mut().incidents += u8::from(event.incident().is_some());
-            if self.image.count(Counter::OverflowBatches) != overflows {
-                // A fence may have been given up.
-                self.image.around().excuse_ordinary();
-            }
+            let now_late_pkts = self.image.late_pkts();
+            let late_pkts = array::from_fn(|slot| now_late_pkts[slot].saturating_sub(late_pkts[slot]));
+            let around = self.image.around_mut();
+            around.incidents += u8::from(step.incident().is_some());
+            around.books.end_event(late_pkts);
             self.check()?;
         } else {
             packet::take_taken_twice();
@@ -135,63 +143,98 @@ impl World {
         Ok(can_be)
     }
 
-    fn happen(&mut self, event: Event) -> bool {
+    /// Lets an event happen with something in the middle. Returns whether all of it can, and the event lasts until then.
+    fn happen_with(&self, event: Event, amid: Amid) -> bool {
+        let mut can_be = true;
+        let mut happen = || {
+            can_be = match amid.what {
+                Other::One(other) => {
+                    hooks::note(|| format!("- meanwhile {other}"));
+                    self.is_possible(other) && self.happen(other)
+                }
+                Other::First(events) => self.happen_on_others(event.core(), events),
+            };
+            hooks::note(|| "- it goes on".to_owned());
+        };
+        let (event_can_be, is_called) =
+            hooks::with_amid(amid.uses.into(), &mut happen, || self.happen(event));
+        can_be && event_can_be && is_called
+    }
+
+    /// Lets all cores but one go on for so many events. Returns whether there were so many.
+    fn happen_on_others(&self, core: Option<Core>, events: u8) -> bool {
+        let begun_us = self.image.around().now_us;
+        for _ in 0..events {
+            hooks::begin_event();
+            let Some(event) = self.next_event_but_on(core) else {
+                return false;
+            };
+            hooks::note(|| format!("- meanwhile {event}"));
+            self.happen(event);
+            // The core may have stood still for longer than the ordinary path is supposed to.
+            let around = self.image.around();
+            if around.now_us - begun_us >= ORDINARY_US {
+                around.excuse_ordinary();
+            }
+        }
+        true
+    }
+
+    fn happen(&self, event: Event) -> bool {
         match event {
             Event::Receive { source, inner_flow } => self.receive(source.into(), inner_flow),
             Event::EndPoll { source } => self.end_poll(source.into()),
             Event::Inline { source, fate } => {
-                return self.image.parts(source.into()).stack.carry_inline(fate)
+                return self.image.stack(source.into()).carry_inline(fate)
             }
             Event::Ordinary {
                 source,
                 inner_flow,
                 fate,
             } => {
-                let mut stack = self.image.parts(source.into()).stack;
+                let mut stack = self.image.stack(source.into());
                 return stack.carry_ordinary(inner_flow.into(), fate);
             }
             Event::Lane { source, lane, fate } => {
-                let Parts {
-                    lanes, mut stack, ..
-                } = self.image.parts(source.into());
-                let number = usize::from(lane);
-                return stack.step_lane(&mut lanes[number], number, fate);
+                let (source, number) = (source.into(), lane.into());
+                // SAFETY: Events of a lane happen one after the other.
+                let lane = unsafe { &mut *self.image.lane(source, number) };
+                return self.image.stack(source).step_lane(lane, number, fate);
             }
             Event::Park { source, lane } => {
-                let Parts {
-                    lanes, mut stack, ..
-                } = self.image.parts(source.into());
-                let number = usize::from(lane);
-                return stack.park_collected(&mut lanes[number], number);
+                let (source, number) = (source.into(), lane.into());
+                // SAFETY: As above.
+                let lane = unsafe { &mut *self.image.lane(source, number) };
+                return self.image.stack(source).park_collected(lane, number);
             }
             Event::Queued { source, lane } => {
-                let mut stack = self.image.parts(source.into()).stack;
-                return stack.carry_queued(lane.into());
+                return self.image.stack(source.into()).carry_queued(lane.into())
             }
             Event::Release { place } => {
-                let mut stack = self.image.parts(0).stack;
+                let mut stack = self.image.stack(0);
                 let nodes = stack.around.nodes;
                 let packet = stack.around.held.remove(nodes, place.into());
                 stack.arrive(packet);
             }
-            Event::Read { slot } => self.image.parts(0).stack.merge_slot(slot.into()),
+            Event::Read { slot } => self.image.stack(0).merge_slot(slot.into()),
             Event::Fire { slot } => self.fire(slot.into()),
             Event::Wait(wait) => self.wait(wait),
             Event::Stop { source } => {
-                self.image.around_mut().sources[usize::from(source)].stopping = true;
+                self.image.live().sources[usize::from(source)].stopping = true;
             }
             Event::Start { source } => {
-                self.image.around_mut().sources[usize::from(source)].stopping = false;
+                self.image.live().sources[usize::from(source)].stopping = false;
             }
             Event::Die { source, lane } => {
-                let source = &mut self.image.around_mut().sources[usize::from(source)];
+                let source = &mut self.image.live().sources[usize::from(source)];
                 source.lanes[usize::from(lane)].is_dead = true;
             }
             Event::Offline { source, lane } => {
-                let dispatcher = self.image.parts(source.into()).dispatcher;
+                // SAFETY: Events of a dispatcher happen one after the other.
+                let dispatcher = unsafe { &mut *self.image.dispatcher(source.into()) };
                 dispatcher.lanes.set_offline(1 << lane);
             }
-            Event::QueuePath => self.image.around_mut().path_queues = true,
+            Event::QueuePath => self.image.live().path_queues = true,
             Event::Begin => self.image.shared().slots.note_source(),
             Event::Reload(old_tags) => self.reload(old_tags),
         }
@@ -199,28 +242,26 @@ impl World {
     }
 
     /// Receives the next packet of a source, as `glue/packet/source.rs: dispatch` does.
-    fn receive(&mut self, source: usize, inner_flow: u8) {
+    fn receive(&self, source: usize, inner_flow: u8) {
         let (config, (key, flow)) = (self.config(source), self.key(source));
         let asks = self.scenario.driver_asks;
-        let Parts {
-            dispatcher,
-            counters,
-            mut stack,
-            ..
-        } = self.image.parts(source);
+        // SAFETY: Events of a dispatcher happen one after the other.
+        let dispatcher = unsafe { &mut *self.image.dispatcher(source) };
+        let counters = self.image.counters(source);
+        let mut stack = self.image.stack(source);
         let nodes = stack.around.nodes;
         let state = &mut stack.around.sources[source];
         let number = state.sent;
         state.sent += 1;
         // Nothing but a run waits for the end of a poll, unless time passes.
         state.polls |= asks;
+        let rests = state.rests;
         // CAST: a small number.
         let source_number = source as u8;
         stack.around.books.expect(source_number, number);
-        let mut packet = nodes.packet(source_number, number, inner_flow);
-        let state = &mut stack.around.sources[source];
-        if state.rests {
-            packet.node_mut().batch = state.batch_of(0);
+        let packet = nodes.packet(source_number, number, inner_flow);
+        if rests {
+            note(number, "passes a source that rests");
             return stack.put_on_ordinary_path(packet);
         }
         if asks {
@@ -239,7 +280,7 @@ impl World {
                 None => dispatcher.take_requests(counters, now_ms, config.stopping, unbuilt),
             };
             if let Some(request) = requests.first() {
-                packet.node_mut().batch = stack.around.sources[source].open_batch();
+                note(number, "is left to a lane before it is built");
                 TestRequest::fill(request, packet);
                 dispatcher.lanes.take_touched(&stack.shared.ring_bytes);
                 return;
@@ -247,35 +288,38 @@ impl World {
         }
         let dispatched = dispatcher.dispatch(counters, &mut stack, config, key, packet);
         dispatcher.lanes.take_touched(&stack.shared.ring_bytes);
-        let index = Nodes::index(source_number, number);
-        let tag = nodes.tag(index);
-        let tag = if tag.kind() == TagKind::Split {
-            tag.word()
-        } else {
-            0
-        };
-        let batch = stack.around.sources[source].batch_of(tag);
-        nodes.set_batch(index, batch);
         match dispatched {
-            Dispatched::ToLane => {}
-            Dispatched::Ordinary(packet) => stack.put_on_ordinary_path(packet),
+            Dispatched::ToLane => note(number, "is given to a lane"),
+            Dispatched::Ordinary(packet) => {
+                note(
+                    number,
+                    match packet.tag().kind() {
+                        TagKind::Probe => "takes the ordinary path as a probe",
+                        TagKind::Fence => "takes the ordinary path as a fence",
+                        _ => "takes the ordinary path",
+                    },
+                );
+                stack.put_on_ordinary_path(packet);
+            }
             Dispatched::Inline(packet) => {
+                note(number, "is kept by the dispatching core, in a batch");
                 let inline = &mut stack.around.sources[source].inline;
                 inline.push(nodes, packet);
             }
-            Dispatched::InlineAlone(packet) => stack.arrive(packet),
+            Dispatched::InlineAlone(packet) => {
+                note(number, "is carried by the dispatching core, in a batch");
+                stack.arrive(packet);
+            }
         }
     }
 
     /// Ends a poll, as `glue/packet/source.rs: flush` does behind GRO's.
-    fn end_poll(&mut self, source: usize) {
+    fn end_poll(&self, source: usize) {
         let config = self.config(source);
-        let Parts {
-            dispatcher,
-            counters,
-            mut stack,
-            ..
-        } = self.image.parts(source);
+        // SAFETY: Events of a dispatcher happen one after the other.
+        let dispatcher = unsafe { &mut *self.image.dispatcher(source) };
+        let counters = self.image.counters(source);
+        let mut stack = self.image.stack(source);
         while stack.carry_inline(Fate::Pass) {}
         dispatcher.end_runs(counters);
         dispatcher.reap_if_due(counters, &mut stack, config);
@@ -287,22 +331,22 @@ impl World {
         (state.rests, state.polls) = (rests, false);
     }
 
-    fn fire(&mut self, slot: usize) {
-        let mut stack = self.image.parts(0).stack;
+    fn fire(&self, slot: usize) {
+        let mut stack = self.image.stack(0);
         let at = std::mem::take(&mut stack.around.timers[slot]);
-        stack.around.now_us = stack.around.now_us.max(at);
+        let now_us = stack.around.now_us;
+        stack.around.now_us = now_us.max(at);
         stack.shared.slots.slot(slot).expire();
         stack.merge_slot(slot);
     }
 
-    fn wait(&mut self, wait: Wait) {
-        let around = self.image.around_mut();
+    fn wait(&self, wait: Wait) {
+        let mut around = self.image.live();
         around.wait(match wait {
             Wait::Timeout => TIMEOUT_US,
             Wait::Window => WINDOW_US,
             Wait::Idle => IDLE_US,
         });
-        around.may_be_late |= wait == Wait::Idle;
         if wait != Wait::Timeout {
             for source in &mut around.sources {
                 // Its NAPI polls for other flows.
@@ -313,25 +357,27 @@ impl World {
 
     /// Takes the module away, as `glue/control/stop.rs` does, and loads it again. Packets that are kept back or queued keep their
     /// tags.
-    fn reload(&mut self, old_tags: OldTags) {
+    fn reload(&self, old_tags: OldTags) {
         let next = self.image.shared().slots.slot(0).next();
+        let late_pkts = self.image.late_pkts();
         for _ in 0..3 {
             for source in 0..usize::from(self.scenario.sources) {
-                self.image.around_mut().sources[source].stopping = true;
+                self.image.live().sources[source].stopping = true;
                 let config = self.config(source);
-                let Parts {
-                    dispatcher,
-                    counters,
-                    mut stack,
-                    ..
-                } = self.image.parts(source);
-                dispatcher.reap(counters, &mut stack, config, 0);
+                // SAFETY: Events of a dispatcher happen one after the other.
+                let dispatcher = unsafe { &mut *self.image.dispatcher(source) };
+                let mut stack = self.image.stack(source);
+                dispatcher.reap(self.image.counters(source), &mut stack, config, 0);
             }
-            self.image.around_mut().wait(IDLE_US);
+            self.image.live().wait(IDLE_US);
         }
         for slot in 0..NR_SLOTS {
-            self.image.parts(0).stack.deliver_rest(slot);
+            self.image.stack(0).deliver_rest(slot);
         }
+        // The counters go with the module.
+        let now_late_pkts = self.image.late_pkts();
+        let late_pkts = array::from_fn(|slot| now_late_pkts[slot] - late_pkts[slot]);
+        self.image.live().books.end_event(late_pkts);
         let ahead = match old_tags {
             OldTags::FarAhead => FAR_AHEAD,
             OldTags::Ahead => AHEAD,
@@ -339,12 +385,17 @@ impl World {
         };
         let first = next.wrapping_sub(ahead);
         self.image.start_module([first; NR_SLOTS], first);
-        let around = self.image.around_mut();
+        let mut around = self.image.live();
         around.timers = [0; NR_SLOTS];
         around.active = 0;
-        around.may_be_late = true;
+        around.books.forget_given_up();
         for source in &mut around.sources {
             source.restart();
         }
     }
+}
+
+/// Notes where a packet goes.
+fn note(number: u8, where_to: &str) {
+    hooks::note(|| format!("packet {number} {where_to}"));
 }
