@@ -74,6 +74,7 @@ impl World {
             incidents: 0,
             kinds: &[],
             most_states: 0,
+            most_bytes: 0,
         })
         .contains(&event)
     }

@@ -50,6 +50,8 @@ pub struct Bounds {
     pub kinds: &'static [Incident],
     /// The states after which the search is cut short.
     pub most_states: usize,
+    /// The memory, in bytes, that the search does not exceed: it is cut short before.
+    pub most_bytes: usize,
 }
 
 /// The treatment of a packet by the stack between the split and the merge point.
@@ -235,6 +237,20 @@ pub enum Incident {
 }
 
 impl Incident {
+    /// Those that the surroundings are the cause of.
+    pub const AROUND: &'static [Self] = &[
+        Self::Drop,
+        Self::Hold,
+        Self::Copy,
+        Self::Queue,
+        Self::Wait,
+        Self::Stop,
+        Self::Lane,
+        Self::Begin,
+        Self::Reload,
+    ];
+    /// Those in which cores meet.
+    pub const CORES: &'static [Self] = &[Self::Amid, Self::Standstill];
     /// All kinds.
     pub const ALL: &'static [Self] = &[
         Self::Drop,
@@ -292,9 +308,9 @@ impl Event {
             }
             // Lanes of two sources share the CPUs.
             Self::Lane { lane, .. } | Self::Park { lane, .. } => Some(Core::Lane(lane)),
-            Self::Receive { source, .. } | Self::EndPoll { source } | Self::Inline { source, .. } => {
-                Some(Core::Nic(source))
-            }
+            Self::Receive { source, .. }
+            | Self::EndPoll { source }
+            | Self::Inline { source, .. } => Some(Core::Nic(source)),
             Self::Ordinary {
                 source, inner_flow, ..
             } => Some(Core::OrdinaryPath(source, inner_flow)),

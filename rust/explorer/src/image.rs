@@ -104,7 +104,7 @@ impl Image {
     /// Puts a module that has just been loaded in the place of any before it.
     pub(crate) fn start_module(&self, first: [u32; NR_SLOTS], probe: u32) {
         let block = self.block.as_ptr();
-        // SAFETY: Zeros are a new value of each part of both, but for lanes, which are written below.
+        // SAFETY: Nobody uses the module now. Zeros are a new value of each part of both, but for lanes, which are written below.
         unsafe {
             (&raw mut (*block).shared).write_bytes(0, 1);
             (&raw mut (*block).sources).write_bytes(0, 1);
@@ -169,7 +169,11 @@ impl Image {
     /// Returns the surroundings, as events use them.
     pub(crate) fn live(&self) -> Live {
         // SAFETY: They are a part of the block. Events use them by this call, or borrow them between calls of the algorithm.
-        unsafe { Live::at(NonNull::new_unchecked(&raw mut (*self.block.as_ptr()).around)) }
+        unsafe {
+            Live::at(NonNull::new_unchecked(
+                &raw mut (*self.block.as_ptr()).around,
+            ))
+        }
     }
 
     /// Returns the stack below a source.

@@ -114,8 +114,7 @@ impl fmt::Display for Report {
             Some(Limit::States(most)) => write!(f, "CUT SHORT at its limit of {most} states")?,
             Some(Limit::Bytes(most)) => write!(
                 f,
-                "CUT SHORT at its limit of {} MB of memory: {} states",
-                most >> 20,
+                "CUT SHORT at its limit of {most} bytes, with {} states",
                 self.states
             )?,
         }

@@ -25,9 +25,6 @@ const COMPARED_ONE_OF: u64 = 4_099;
 /// The most events that happen while a core stands still: timers may go on for ever.
 const MOST_EVENTS_OF_OTHERS: u8 = 100;
 
-/// The most memory that a search takes, in bytes.
-const MOST_BYTES: usize = 1 << 30;
-
 /// A state that was found.
 struct Found {
     /// The place of the state before.
@@ -130,10 +127,14 @@ impl Search {
     fn run(mut self) -> Result<Report, Box<Sequence>> {
         let begun = Instant::now();
         let mut next = 0;
-        while next < self.found.len() && self.limit().is_none() {
+        let mut cut_short_by = None;
+        while next < self.found.len() && cut_short_by.is_none() {
             // CAST: a search of so many states would not fit into memory.
             self.go_on_from(next as u32)?;
             next += 1;
+            if next < self.found.len() {
+                cut_short_by = self.limit();
+            }
         }
         let compared = if self.wanted.is_none() {
             self.compare_twins()
@@ -147,11 +148,7 @@ impl Search {
             transitions: self.transitions,
             races: self.races,
             deepest: self.ancestors(next as u32 - 1).len(),
-            cut_short_by: if next == self.found.len() {
-                None
-            } else {
-                self.limit()
-            },
+            cut_short_by,
             longest_event: self.world.longest_event,
             most_parked: self.world.most_parked,
             longest_wait_us: self.world.longest_wait_us,
@@ -164,53 +161,58 @@ impl Search {
 
     /// Returns the limit at which the search is cut short, if it has come to one.
     fn limit(&self) -> Option<Limit> {
-        /// Returns the bytes of a table that grows if it is full. While it does, the old one and the new one are there.
-        fn bytes(len: usize, capacity: usize, bytes_each: usize) -> usize {
-            bytes_each * if len < capacity { capacity } else { 3 * capacity }
-        }
-        let found = bytes(self.found.len(), self.found.capacity(), size_of::<Found>());
-        // An eighth of its places stays free, and each has a byte beside it.
-        let places = (self.seen.capacity() / 7 * 8).next_power_of_two();
-        let is_full = self.seen.len() >= self.seen.capacity();
-        let seen = bytes(
-            usize::from(is_full) * places,
-            places,
-            size_of::<(u64, u32)>() + 1,
-        );
-        let snapshots = (self.path.len() + self.spare.len()) * Snapshot::BYTES;
-        if self.found.len() >= self.bounds.most_states {
-            Some(Limit::States(self.bounds.most_states))
-        } else if found + seen + snapshots > MOST_BYTES {
-            Some(Limit::Bytes(MOST_BYTES))
+        let Bounds {
+            most_states,
+            most_bytes,
+            ..
+        } = self.bounds;
+        if self.found.len() >= most_states {
+            Some(Limit::States(most_states))
+        } else if self.bytes() > most_bytes {
+            Some(Limit::Bytes(most_bytes))
         } else {
             None
         }
+    }
+
+    /// Returns the memory that the search takes, or is about to take.
+    fn bytes(&self) -> usize {
+        // A table that is full grows by its size. While it does, the old one and the new one are there.
+        let factor = |is_full| if is_full { 3 } else { 1 };
+        let found = self.found.capacity() * factor(self.found.len() >= self.found.capacity());
+        // An eighth of its places stays free, and each has a byte beside it.
+        let places = (self.seen.capacity() / 7 * 8).next_power_of_two();
+        let seen = places * factor(self.seen.len() >= self.seen.capacity());
+        let snapshots = self.path.len() + self.spare.len();
+        found * size_of::<Found>()
+            + seen * (size_of::<(u64, u32)>() + 1)
+            + snapshots * Snapshot::BYTES
+            + self.twins.capacity() * size_of::<Twin>()
     }
 
     /// Takes all steps that are possible in a state that was found.
     fn go_on_from(&mut self, place: u32) -> Result<(), Box<Sequence>> {
         self.go_to(place);
         let events = self.world.events(self.bounds);
+        let has_left = self.world.image.around().incidents < self.bounds.incidents;
+        let may_be = |kind| has_left && self.bounds.kinds.contains(&kind);
+        let (has_others, has_standstills) = (may_be(Incident::Amid), may_be(Incident::Standstill));
         for event in &events {
             let step = Step::of(*event);
-            let can_be = self.take(place, step)?;
-            let uses = self.world.last_uses;
-            let has_middle = uses > 1 && step.incident().is_none();
-            if can_be && has_middle && self.may_be(Incident::Amid) {
+            let Some(uses) = self.take(place, step)? else {
+                continue;
+            };
+            if step.incident().is_some() {
+                continue;
+            }
+            if has_others {
                 self.take_with_others(place, *event, uses, &events)?;
             }
-            if can_be && has_middle && self.may_be(Incident::Standstill) {
+            if has_standstills {
                 self.take_with_standstill(place, *event, uses)?;
             }
         }
         Ok(())
-    }
-
-    /// Returns whether an incident of this kind may follow the last state of the path.
-    fn may_be(&mut self, kind: Incident) -> bool {
-        self.go_back();
-        let incidents = self.world.image.around().incidents;
-        incidents < self.bounds.incidents && self.bounds.kinds.contains(&kind)
     }
 
     /// Takes an event with each event in the middle that can be there, at each place of so many uses of shared words. `before` are the events
@@ -246,7 +248,8 @@ impl Search {
         // CAST: an event has few uses.
         for uses in 1..uses as u16 {
             for events in 1..=MOST_EVENTS_OF_OTHERS {
-                if !self.take_with(place, event, uses, Other::First(events))? {
+                let what = Other::First(events);
+                if self.take_with(place, event, uses, what)?.is_none() {
                     break;
                 }
             }
@@ -260,35 +263,37 @@ impl Search {
         event: Event,
         uses: u16,
         what: Other,
-    ) -> Result<bool, Box<Sequence>> {
+    ) -> Result<Option<u32>, Box<Sequence>> {
         self.races += 1;
         let amid = Some(Amid { uses, what });
         self.take(place, Step { event, amid })
     }
 
-    /// Takes a step from the last state of the path, which was found at `place`. Returns whether that could be, and broke nothing.
-    fn take(&mut self, place: u32, step: Step) -> Result<bool, Box<Sequence>> {
+    /// Takes a step from the last state of the path, which was found at `place`. Returns how often it uses shared words, or `None` if it
+    /// cannot be, or breaks a property that is not looked for.
+    fn take(&mut self, place: u32, step: Step) -> Result<Option<u32>, Box<Sequence>> {
         self.go_back();
         match self.world.apply(step) {
             Ok(true) => {}
-            Ok(false) => return Ok(false),
+            Ok(false) => return Ok(None),
             Err(broken) if self.counts(broken) => {
                 return Err(self.sequence(place, step, false, broken))
             }
-            Err(_) => return Ok(false),
+            Err(_) => return Ok(None),
         }
+        let uses = Some(self.world.last_uses);
         self.transitions += 1;
         if !self.note_state(place, step) {
-            return Ok(true);
+            return Ok(uses);
         }
         self.note_signs();
         if self.world.next_move().is_some() {
             // The state behind that move is found, too, and what is true of its end is true of this one's.
-            return Ok(true);
+            return Ok(uses);
         }
         match self.world.end() {
             Err(broken) if self.counts(broken) => Err(self.sequence(place, step, true, broken)),
-            Ok(()) | Err(_) => Ok(true),
+            Ok(()) | Err(_) => Ok(uses),
         }
     }
 
@@ -320,10 +325,7 @@ impl Search {
         for place in &places[common..] {
             let step = self.found[*place as usize].step;
             let repeated = self.world.apply(step);
-            assert!(
-                matches!(repeated, Ok(true)),
-                "a step is not the same again"
-            );
+            assert!(matches!(repeated, Ok(true)), "a step is not the same again");
             let mut snapshot = self
                 .spare
                 .pop()
@@ -413,10 +415,7 @@ impl Search {
             let first = self.futures();
             self.go_to(twin.parent);
             let repeated = self.world.apply(twin.step);
-            assert!(
-                matches!(repeated, Ok(true)),
-                "a step is not the same again"
-            );
+            assert!(matches!(repeated, Ok(true)), "a step is not the same again");
             let mut second = self
                 .spare
                 .pop()

@@ -123,11 +123,7 @@ impl Stack<'_> {
     }
 
     /// Has a slot delivered by `call`.
-    fn delivering(
-        &mut self,
-        slot: usize,
-        call: impl FnOnce(&Slot<TestPacket>, &mut SlotSink<'_>),
-    ) {
+    fn delivering(&mut self, slot: usize, call: impl FnOnce(&Slot<TestPacket>, &mut SlotSink<'_>)) {
         let merged = self.shared.slots.slot(slot);
         let mut sink = SlotSink {
             merged,
@@ -410,7 +406,10 @@ impl Stack<'_> {
             Some(Item::Packet(mut packet) | Item::Built(mut packet)) => {
                 hooks::note(|| {
                     let (tag, number) = (packet.tag(), packet.node_mut().number);
-                    format!("it takes packet {number} of batch {}", name(self.batch(tag)))
+                    format!(
+                        "it takes packet {number} of batch {}",
+                        name(self.batch(tag))
+                    )
                 });
                 // CAST: a small number.
                 let (cpu, bytes) = (number as u32, u64::from(packet.memory_bytes()));

@@ -12,8 +12,8 @@ use crate::algo::knobs::Build;
 use crate::algo::lanes::queue::Packet as _;
 use crate::algo::merge::slot_pool::NR_SLOTS;
 use crate::algo::tag::{Tag, TagKind, BATCH_BITS};
-use crate::books::Broken;
 use crate::around::{IDLE_US, ORDINARY_US};
+use crate::books::Broken;
 use crate::event::{Amid, Core, Event, Fate, OldTags, Other, Scenario, Step, Wait};
 use crate::hooks::{self, Endless};
 use crate::image::{clear_stack, Image};
@@ -132,7 +132,8 @@ impl World {
         self.image.look_into_rings();
         if can_be {
             let now_late_pkts = self.image.late_pkts();
-            let late_pkts = array::from_fn(|slot| now_late_pkts[slot].saturating_sub(late_pkts[slot]));
+            let late_pkts =
+                array::from_fn(|slot| now_late_pkts[slot].saturating_sub(late_pkts[slot]));
             let around = self.image.around_mut();
             around.incidents += u8::from(step.incident().is_some());
             around.books.end_event(late_pkts);

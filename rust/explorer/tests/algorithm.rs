@@ -2,11 +2,12 @@
 
 //! No sequence of events breaks a property.
 
-use std::env;
 use std::io::{self, Write as _};
-use std::thread;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, iter, thread};
 
-use mflow_explorer::{explore, unseen, Bounds, Incident, Report, Scenario};
+use mflow_explorer::{explore, unseen, Bounds, Incident, Limit, Report, Scenario};
 
 /// One flow at one queue of the NIC.
 const PLAIN: Scenario = Scenario::PLAIN;
@@ -56,42 +57,79 @@ const STRAGGLER_FAR_AHEAD: Scenario = Scenario {
     ..PLAIN
 };
 
+const SCENARIOS: &[Scenario] = &[
+    PLAIN,
+    INNER_FLOWS,
+    TWO_QUEUES,
+    REQUESTS,
+    OWN_LANE,
+    SMALL_BUDGET,
+    STRAGGLER_AHEAD,
+    STRAGGLER_FAR_AHEAD,
+];
+
 /// A scenario, packets of each source, incidents, and the kinds of these.
 type Row = (Scenario, u8, u8, &'static [Incident]);
 
 const ALL: &[Incident] = Incident::ALL;
+const AROUND: &[Incident] = Incident::AROUND;
+const CORES: &[Incident] = Incident::CORES;
 
 /// The bounds of each run.
 const EACH_RUN: &[Row] = &[
+    (TWO_QUEUES, 3, 1, AROUND),
+    (REQUESTS, 6, 1, AROUND),
     (PLAIN, 12, 0, ALL),
-    (PLAIN, 6, 1, ALL),
-    (INNER_FLOWS, 4, 1, ALL),
-    (TWO_QUEUES, 3, 1, ALL),
-    (REQUESTS, 6, 1, ALL),
-    (OWN_LANE, 6, 1, ALL),
-    (SMALL_BUDGET, 5, 1, ALL),
-    (STRAGGLER_AHEAD, 6, 1, ALL),
-    (STRAGGLER_FAR_AHEAD, 6, 1, ALL),
+    (PLAIN, 6, 1, AROUND),
+    (PLAIN, 5, 1, CORES),
+    (INNER_FLOWS, 4, 1, AROUND),
+    (INNER_FLOWS, 3, 1, CORES),
+    (TWO_QUEUES, 2, 1, CORES),
+    (REQUESTS, 4, 1, CORES),
+    (OWN_LANE, 6, 1, AROUND),
+    (OWN_LANE, 4, 1, CORES),
+    (SMALL_BUDGET, 5, 1, AROUND),
+    (SMALL_BUDGET, 4, 1, CORES),
+    (STRAGGLER_AHEAD, 6, 1, AROUND),
+    (STRAGGLER_AHEAD, 4, 1, CORES),
+    (STRAGGLER_FAR_AHEAD, 6, 1, AROUND),
+    (STRAGGLER_FAR_AHEAD, 4, 1, CORES),
 ];
 
 /// The whole bounds: four batches of two packets with the probe and the fence before them; pairs of incidents; and longer sequences with
 /// pairs that have to do with each other.
 const WHOLE: &[Row] = &[
-    (PLAIN, 10, 1, ALL),
-    (PLAIN, 7, 2, ALL),
+    (PLAIN, 10, 1, AROUND),
+    (PLAIN, 7, 2, AROUND),
     (PLAIN, 8, 2, &[Incident::Hold, Incident::Stop]),
     (PLAIN, 8, 2, &[Incident::Hold, Incident::Reload]),
     (PLAIN, 8, 2, &[Incident::Drop, Incident::Wait]),
     (PLAIN, 8, 2, &[Incident::Lane, Incident::Wait]),
     (PLAIN, 8, 2, &[Incident::Queue, Incident::Wait]),
-    (INNER_FLOWS, 6, 1, ALL),
-    (TWO_QUEUES, 4, 1, ALL),
-    (REQUESTS, 8, 1, ALL),
-    (OWN_LANE, 8, 1, ALL),
-    (SMALL_BUDGET, 7, 1, ALL),
-    (STRAGGLER_AHEAD, 8, 1, ALL),
-    (STRAGGLER_FAR_AHEAD, 8, 1, ALL),
+    (PLAIN, 6, 1, CORES),
+    (PLAIN, 8, 1, &[Incident::Amid]),
+    (PLAIN, 5, 2, &[Incident::Amid]),
+    (PLAIN, 5, 2, &[Incident::Hold, Incident::Amid]),
+    (PLAIN, 5, 2, &[Incident::Stop, Incident::Amid]),
+    (PLAIN, 5, 2, &[Incident::Wait, Incident::Amid]),
+    (INNER_FLOWS, 6, 1, AROUND),
+    (INNER_FLOWS, 4, 1, CORES),
+    (TWO_QUEUES, 4, 1, AROUND),
+    (TWO_QUEUES, 3, 1, CORES),
+    (REQUESTS, 8, 1, AROUND),
+    (REQUESTS, 6, 1, CORES),
+    (OWN_LANE, 8, 1, AROUND),
+    (OWN_LANE, 6, 1, CORES),
+    (SMALL_BUDGET, 7, 1, AROUND),
+    (SMALL_BUDGET, 5, 1, CORES),
+    (STRAGGLER_AHEAD, 8, 1, AROUND),
+    (STRAGGLER_AHEAD, 6, 1, CORES),
+    (STRAGGLER_FAR_AHEAD, 8, 1, AROUND),
+    (STRAGGLER_FAR_AHEAD, 6, 1, CORES),
 ];
+
+/// The most memory of a search, in bytes.
+const MOST_BYTES: usize = 1 << 30;
 
 /// Explores all that a row has. No state is left out.
 fn explore_row((scenario, pkts, incidents, kinds): Row) -> Report {
@@ -100,6 +138,7 @@ fn explore_row((scenario, pkts, incidents, kinds): Row) -> Report {
         incidents,
         kinds,
         most_states: usize::MAX,
+        most_bytes: MOST_BYTES,
     };
     let report = match explore(scenario, bounds) {
         Ok(report) => report,
@@ -111,16 +150,25 @@ fn explore_row((scenario, pkts, incidents, kinds): Row) -> Report {
     report
 }
 
+/// Explores rows, as many at the same time as there are CPUs.
+fn explore_rows(rows: &[Row]) -> Vec<Report> {
+    let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let next = AtomicUsize::new(0);
+    let explore_some = || {
+        let places = iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let rows = places.map_while(|place| rows.get(place));
+        rows.map(|row| explore_row(*row)).collect::<Vec<_>>()
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..cpus).map(|_| scope.spawn(explore_some)).collect();
+        let reports = running.into_iter().map(|one| one.join().unwrap());
+        reports.flatten().collect()
+    })
+}
+
 #[test]
 fn each_incident_is_survived() {
-    let reports = thread::scope(|scope| {
-        let running: Vec<_> = EACH_RUN
-            .iter()
-            .map(|row| scope.spawn(|| explore_row(*row)))
-            .collect();
-        let reports = running.into_iter().map(|one| one.join().unwrap());
-        reports.collect::<Vec<_>>()
-    });
+    let reports = explore_rows(EACH_RUN);
     // Nothing passes because nothing happened.
     assert!(unseen(&reports).is_empty(), "{:?}", unseen(&reports));
     assert!(reports.iter().any(|report| report.has_split_again));
@@ -128,27 +176,60 @@ fn each_incident_is_survived() {
     assert!(reports.iter().map(|report| report.compared).sum::<usize>() > 100);
 }
 
-/// Prints what it has explored. `MFLOW_EXPLORE=9,1,plain` explores other bounds: 9 packets and one incident, in scenarios with this in
-/// their names.
+/// `MFLOW_EXPLORE=9,1,plain` explores other bounds: 9 packets and one incident, in scenarios with this in their names. `7,1,plain,Amid`
+/// explores one kind of incident.
 #[test]
-#[ignore = "takes half an hour, and some gigabytes"]
+#[ignore = "takes half an hour"]
 fn whole_bounds_are_survived() {
-    let rows = match env::var("MFLOW_EXPLORE") {
-        Ok(wanted) => rows_of(&wanted),
-        Err(_) => WHOLE.to_vec(),
+    match env::var("MFLOW_EXPLORE") {
+        Ok(wanted) => explore_rows(&rows_of(&wanted)),
+        Err(_) => explore_rows(WHOLE),
     };
-    for row in rows {
-        explore_row(row);
-    }
 }
 
 fn rows_of(wanted: &str) -> Vec<Row> {
-    let [pkts, incidents, name] = *wanted.splitn(3, ',').collect::<Vec<_>>() else {
-        panic!("MFLOW_EXPLORE is PACKETS,INCIDENTS,SCENARIO");
+    let (pkts, incidents, name, kind) = match *wanted.split(',').collect::<Vec<_>>() {
+        [pkts, incidents, name] => (pkts, incidents, name, None),
+        [pkts, incidents, name, kind] => (pkts, incidents, name, Some(kind)),
+        _ => {
+            panic!("MFLOW_EXPLORE is PACKETS,INCIDENTS,SCENARIO or PACKETS,INCIDENTS,SCENARIO,KIND")
+        }
     };
     let (pkts, incidents) = (pkts.parse().unwrap(), incidents.parse().unwrap());
-    let rows = EACH_RUN[1..].iter();
-    rows.filter(|(scenario, ..)| scenario.name.contains(name))
-        .map(|(scenario, ..)| (*scenario, pkts, incidents, ALL))
+    let kinds = kind.map_or(ALL, |kind| {
+        let mut kinds = ALL.chunks(1);
+        let found = kinds.find(|one| format!("{:?}", one[0]) == kind);
+        found.unwrap_or_else(|| panic!("the kinds are {ALL:?}"))
+    });
+    let scenarios = SCENARIOS.iter();
+    scenarios
+        .filter(|scenario| scenario.name.contains(name))
+        .map(|scenario| (*scenario, pkts, incidents, kinds))
         .collect()
+}
+
+#[test]
+fn a_search_that_is_cut_short_says_so() {
+    let whole = Bounds {
+        pkts: 5,
+        incidents: 0,
+        kinds: ALL,
+        most_states: usize::MAX,
+        most_bytes: MOST_BYTES,
+    };
+    let states = explore(PLAIN, whole).unwrap();
+    assert_eq!(states.cut_short_by, None);
+    let cut = |most_states, most_bytes| {
+        let bounds = Bounds {
+            most_states,
+            most_bytes,
+            ..whole
+        };
+        let report = explore(PLAIN, bounds).unwrap();
+        assert!(report.to_string().contains("CUT SHORT"), "{report}");
+        assert!(report.states < states.states);
+        report.cut_short_by
+    };
+    assert_eq!(cut(100, MOST_BYTES), Some(Limit::States(100)));
+    assert_eq!(cut(usize::MAX, 100_000), Some(Limit::Bytes(100_000)));
 }

@@ -20,6 +20,7 @@ fn assert_found(
         incidents: kinds.len() as u8,
         kinds,
         most_states: 300_000,
+        most_bytes: 1 << 28,
     };
     match find(fault, broken, scenario, bounds) {
         Ok(report) => panic!("{fault} is not found: {report}"),
@@ -57,7 +58,7 @@ faults! {
     slot: Leak, PLAIN, 3 packets, [];
     completed: Order, PLAIN, 4 packets, [Standstill];
     token: Stuck, PLAIN, 5 packets, [Amid];
-    
+
     passed: Stuck, PLAIN, 5 packets, [Hold Amid];
 }
 
