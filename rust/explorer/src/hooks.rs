@@ -111,10 +111,16 @@ pub(crate) fn report_given_up<T>(slot: &T, batch: u32) {
 /// Returns the batches that a slot has given up since the last call.
 pub(crate) fn take_given_up<T>(slot: &T) -> Vec<u32> {
     let address = std::ptr::from_ref(slot).addr();
+    let mut batches = Vec::new();
     GIVEN_UP.with_borrow_mut(|given_up| {
-        let of_slot = given_up.extract_if(.., |(slot, _)| *slot == address);
-        of_slot.map(|(_, batch)| batch).collect()
-    })
+        given_up.retain(|(slot, batch)| {
+            if *slot == address {
+                batches.push(*batch);
+            }
+            *slot != address
+        });
+    });
+    batches
 }
 
 /// Begins to keep notes of what happens in events.

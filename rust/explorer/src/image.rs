@@ -356,10 +356,10 @@ impl Drop for Image {
     }
 }
 
-/// Fills the stack below the caller with zeros, so that padding which is copied from there is the same each time.
+/// Fills the stack below the caller with zeros, so that padding which is copied from there is the same nearly each time.
 #[inline(never)]
 pub(crate) fn clear_stack() {
-    let mut room = [MaybeUninit::<u64>::uninit(); 512];
+    let mut room = [MaybeUninit::<u64>::uninit(); 1_024];
     for word in &mut room {
         // SAFETY: It is ours.
         unsafe { word.as_mut_ptr().write_volatile(0) };

@@ -144,8 +144,10 @@ fn explore_row((scenario, pkts, incidents, kinds): Row) -> Report {
         Ok(report) => report,
         Err(sequence) => panic!("{sequence}"),
     };
-    // Also where the output of tests that pass is not shown.
-    writeln!(io::stderr(), "{report}").unwrap();
+    // Unlike `eprintln!`, this is seen of tests that pass, too.
+    io::stderr()
+        .write_all(format!("{report}\n").as_bytes())
+        .unwrap();
     assert!(report.cut_short_by.is_none(), "{report}");
     report
 }

@@ -6,14 +6,14 @@ use mflow_explorer::{find, Bounds, Broken, Incident, Scenario, FAULTS};
 
 const PLAIN: Scenario = Scenario::PLAIN;
 
-/// Finds a planted fault by the property that it breaks.
-fn assert_found(
+/// Finds a planted fault by the property that it breaks. Returns the sequence, to be read.
+fn find_planted(
     fault: &str,
     broken: Broken,
     scenario: Scenario,
     pkts: u8,
     kinds: &'static [Incident],
-) {
+) -> String {
     let bounds = Bounds {
         pkts,
         // CAST: a small number.
@@ -24,7 +24,7 @@ fn assert_found(
     };
     match find(fault, broken, scenario, bounds) {
         Ok(report) => panic!("{fault} is not found: {report}"),
-        Err(sequence) => println!("{fault}: {sequence}"),
+        Err(sequence) => sequence.to_string(),
     }
 }
 
@@ -35,7 +35,9 @@ macro_rules! faults {
         $(
             #[test]
             fn $name() {
-                assert_found(stringify!($name), Broken::$broken, $scenario, $pkts, &[$(Incident::$kind),*]);
+                let kinds = &[$(Incident::$kind),*];
+                let sequence = find_planted(stringify!($name), Broken::$broken, $scenario, $pkts, kinds);
+                println!("{sequence}");
             }
         )*
     };
@@ -66,4 +68,37 @@ faults! {
 fn each_fault_is_planted() {
     let planted: Vec<&str> = FAULTS.iter().map(|fault| fault.name).collect();
     assert_eq!(planted, TESTED);
+}
+
+/// An old tag is taken for that of a batch to come: the first fault that the search was made for.
+#[test]
+fn a_sequence_can_be_read() {
+    let scenario = Scenario {
+        straggler: Some(40),
+        ..PLAIN
+    };
+    let sequence = find_planted("future", Broken::Endless, scenario, 5, &[]);
+    assert_eq!(
+        sequence,
+        "\
+Endless in scenario plain:
+  1. queue 0 receives a packet of inner flow 0
+       packet 1 takes the ordinary path as a probe
+  2. the ordinary path of queue 0, inner flow 0, carries a packet
+       packet 1 of queue 0 is delivered, not split
+  3. queue 0 receives a packet of inner flow 0
+       packet 2 takes the ordinary path as a fence
+  4. the ordinary path of queue 0, inner flow 0, carries a packet
+       1 packets of batch 0 are parked
+       packet 2 of queue 0 is delivered
+       batch 0, a fence, is complete
+  5. packet 0 of those kept back arrives
+       1 packets of batch 40 are parked
+  -  nothing happens any more but what must
+       batch 1 is given up
+       batch 2 is given up
+       batch 3 is given up
+       packet 0 of queue 0 is delivered, late
+"
+    );
 }
