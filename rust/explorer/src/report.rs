@@ -105,9 +105,12 @@ impl fmt::Display for Report {
         } = self.bounds;
         write!(
             f,
-            "{}: {pkts} packets, {incidents} incidents of {} kinds: ",
+            "{}: {pkts} packets, {incidents} incidents of {}: ",
             self.scenario,
-            self.bounds.kinds.len()
+            match self.bounds.kinds {
+                few @ ([] | [_] | [_, _]) => format!("{few:?}"),
+                many => format!("{} kinds", many.len()),
+            }
         )?;
         match self.cut_short_by {
             None => write!(f, "all {} states", self.states)?,
