@@ -179,7 +179,7 @@ macro_rules! layers {
 /// The layers, in the order in which they begin: those that fail fast come first.
 const LAYERS: &[Layer] = layers! {
     "tidy": tidy::run, Needs::Host, "formatting, lints, licences, patches, documents that mirror code";
-    "unit": cargo::unit, Needs::Host, "the algorithms against trivial models, the host tools";
+    "unit": cargo::unit, Needs::Host, "the algorithms against trivial models, and in every order of events; the host tools";
     "loom": cargo::loom, Needs::Host, "the shared queues under every interleaving of a few operations";
     "miri": cargo::miri, Needs::Host, "no undefined behaviour in the algorithms' unsafe parts";
     "module": module::run, Needs::Kernel(&[Flavor::Vm]), "the module builds out of the kernel tree";

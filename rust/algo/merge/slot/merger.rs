@@ -181,8 +181,8 @@ impl<'a, P: Packet> MergeToken<'a, P> {
     /// Notes that no packet is held up.
     fn note_unblocked(&self) {
         let slot = self.slot;
-        // ORDERING: Relaxed, both: written under the token, or published by it.
-        slot.overflowed.store(false, Ordering::Relaxed);
+        // `overflowed` stays: a core may have set it since we looked, and it counts only where too much is parked.
+        // ORDERING: Relaxed: written under the token.
         slot.blocked_since_us.store(0, Ordering::Relaxed);
     }
 
