@@ -16,6 +16,7 @@
  *
  * Changes of all network namespaces count. That costs speed where there are many.
  */
+#include <linux/errno.h>
 #include <linux/if_ether.h>
 #include <linux/rtnetlink.h>
 #include <stdbool.h>
@@ -90,13 +91,19 @@ HIKE_MOVES_BEHIND(fib6_clean_all);
 HIKE_MOVES_BEHIND(fib6_clean_all_skip_notify);
 HIKE_MOVES_BEHIND(nh_netdev_event);
 
-/* Neighbours have tracepoints of their own. */
+/*
+ * Neighbours have tracepoints of their own. One who may not change anything has not. What a driver that refuses says, too, comes behind
+ * changes of a link, if behind any, of which the functions above hear.
+ */
 SEC("fexit/rtnetlink_rcv_msg")
 int hike_rtnetlink_rcv_msg(__u64 *context)
 {
 	const struct nlmsghdr *message = (void *)context[1];
 	__u16 type = message->nlmsg_type;
+	int result = context[3];
 
+	if (result == -EPERM)
+		return 0;
 	if ((type & HIKE_KIND_OF_MESSAGE) == HIKE_KIND_GET)
 		return 0;
 	switch (type & ~HIKE_KIND_OF_MESSAGE) {
