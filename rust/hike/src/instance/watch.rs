@@ -85,6 +85,8 @@ impl Watch {
     /// Begins to listen.
     pub(crate) fn listen(folder: &Path) -> Result<Self> {
         let mut watcher = Watcher::open(folder)?;
+        // Else the first packets would find next hops of which nobody has told yet.
+        note_neighbours(folder)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         // A new thread is in the network namespace of the one that has made it.
