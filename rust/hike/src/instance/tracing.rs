@@ -12,6 +12,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::Program;
 use aya::{Btf, Ebpf};
+use aya_obj::btf::BtfKind;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -88,7 +89,7 @@ impl Tracing {
             objects.push(loader::epoch(folder, &btf)?);
         }
         let mut tracing = Self(Vec::new());
-        let newer = there(NEWER_FUNCTIONS)?;
+        let newer = there(NEWER_FUNCTIONS, &btf)?;
         tracing.attach_at(&mut objects, &newer, &btf)?;
         tracing.attach_at(&mut objects, &FUNCTIONS, &btf)?;
         // Tracepoints would move it in any case.
@@ -136,8 +137,17 @@ fn attach(program: &mut Program, place: &str, btf: &Btf) -> Result<FdLink> {
     }
 }
 
-/// Returns those of these functions that this kernel has.
-fn there<const N: usize>(functions: [&'static str; N]) -> Result<Vec<&'static str>> {
+/// Returns those of these functions that this kernel has. One that it has, and does not describe, cannot be attached to.
+fn there<const N: usize>(functions: [&'static str; N], btf: &Btf) -> Result<Vec<&'static str>> {
+    let is_described = |name: &&str| btf.id_by_type_name_kind(name, BtfKind::Func).is_ok();
+    // The list is long, and few kernels need it.
+    if functions.iter().all(is_described) {
+        return Ok(functions.to_vec());
+    }
+    listed(functions)
+}
+
+fn listed<const N: usize>(functions: [&'static str; N]) -> Result<Vec<&'static str>> {
     let symbols = File::open(SYMBOLS).map(BufReader::new);
     let there = symbols.and_then(|symbols| among(symbols, &functions));
     there.with_context(|| format!("cannot read {SYMBOLS}"))
@@ -199,7 +209,7 @@ mod tests {
 
     #[test]
     fn this_kernel_lists_its_functions() -> Result<()> {
-        assert_eq!(there(["schedule", "no_such_function"])?, ["schedule"]);
+        assert_eq!(listed(["schedule", "no_such_function"])?, ["schedule"]);
         Ok(())
     }
 }
