@@ -9,13 +9,18 @@
  * | routes of IPv4, and what else makes the kernel forget those that it has cached | rt_cache_flush |
  * | routes of IPv6: by routers' advertisements, age, links that go | fib6_add, fib6_del, fib6_clean_all(_skip_notify) |
  * | next hops whose link goes | nh_netdev_event |
+ * | buckets of resilient groups of next hops, by time (Linux 5.13) | nh_res_table_upkeep_dw |
  * | the address or the state of a neighbour | the tracepoints of neighbours |
  *
  * fib_notifiers are no such place: they are called before some changes, and not for all of them (net/ipv4/fib_trie.c: fib_table_delete,
  * fib_find_alias). What is not here, such as the path's MTU and sysctls, takes effect when entries have been there for a second.
  *
+ * Each program is loaded twice, with the same name: the kernel skips one that this CPU runs already, and then runs the other. The second
+ * finds nothing to do, or moves the epoch again.
+ *
  * Changes of all network namespaces count. That costs speed where there are many.
  */
+#include <linux/errno.h>
 #include <linux/if_ether.h>
 #include <linux/rtnetlink.h>
 #include <stdbool.h>
@@ -89,14 +94,21 @@ HIKE_MOVES_BEHIND(fib6_del);
 HIKE_MOVES_BEHIND(fib6_clean_all);
 HIKE_MOVES_BEHIND(fib6_clean_all_skip_notify);
 HIKE_MOVES_BEHIND(nh_netdev_event);
+HIKE_MOVES_BEHIND(nh_res_table_upkeep_dw);
 
-/* Neighbours have tracepoints of their own. */
+/*
+ * Neighbours have tracepoints of their own. One who may not change anything has not. What a driver that refuses says, too, comes behind
+ * changes of a link, if behind any, of which the functions above hear.
+ */
 SEC("fexit/rtnetlink_rcv_msg")
 int hike_rtnetlink_rcv_msg(__u64 *context)
 {
 	const struct nlmsghdr *message = (void *)context[1];
 	__u16 type = message->nlmsg_type;
+	int result = context[3];
 
+	if (result == -EPERM)
+		return 0;
 	if ((type & HIKE_KIND_OF_MESSAGE) == HIKE_KIND_GET)
 		return 0;
 	switch (type & ~HIKE_KIND_OF_MESSAGE) {

@@ -133,7 +133,7 @@ static __always_inline int hike_leave_as(struct hike_context *context, const str
 static __always_inline int hike_take_cached(struct hike_context *context)
 {
 	const struct hike_epoch *watched;
-	__u64 key[HIKE_KEY_WORDS], number, now;
+	__u64 key[HIKE_KEY_WORDS], until, number, now;
 	const struct hike_cached *hit;
 	struct hike_fill *fill;
 	__u32 whole, index;
@@ -148,8 +148,10 @@ static __always_inline int hike_take_cached(struct hike_context *context)
 		return HIKE_NEXT;
 	fill->is_armed = 0;
 	now = bpf_jiffies64();
+	/* In this order: one who watches moves the epoch before it says that it has watched on. Both reads are volatile, so they stay so. */
+	until = *(const volatile __u64 *)&watched->watched_until;
 	number = *(const volatile __u64 *)&watched->number;
-	if (now >= *(const volatile __u64 *)&watched->watched_until)
+	if (now >= until)
 		return HIKE_NEXT;
 	if (hike_in_buffers(context))
 		return HIKE_NEXT;

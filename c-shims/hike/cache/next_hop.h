@@ -47,10 +47,12 @@ static __noinline struct hike_neighbour *hike_find_stale(const struct bpf_fib_lo
 		hike_copy_address(key.address, fib->ipv6_dst);
 	known = bpf_map_lookup_elem(&neighbours, &key);
 	if (!known) {
-		/* It has been forgotten, or nobody has told of it: so it may be stale. */
-		new.asked = now;
+		/* It has been forgotten, or nobody has told of it: so it may be stale, and is asked for at once. */
+		new.asked = now - hike_hz;
 		bpf_map_update_elem(&neighbours, &key, &new, BPF_NOEXIST);
-		return NULL;
+		known = bpf_map_lookup_elem(&neighbours, &key);
+		if (!known)
+			return NULL;
 	}
 	if (now - known->asked < hike_hz || (!known->is_stale && hike_is_watched(now)))
 		return NULL;

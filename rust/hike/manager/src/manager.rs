@@ -370,11 +370,19 @@ impl Manager {
     fn watch(&mut self) -> Option<String> {
         self.watch = None;
         let current = self.current.as_ref()?;
+        let (note, _) = current.known.as_ref()?;
+        // Those of another version may have no such tables.
+        if !note.is_of_this_version() {
+            return None;
+        }
         match current.generation.watch() {
             Ok(watch) => {
                 self.watch = watch;
                 None
             }
+            Err(error) if current.generation.is_traced() => Some(format!(
+                "the kernel gets a packet each second for each next hop, as its neighbours are not known: {error:#}"
+            )),
             Err(error) => Some(format!("packets do without the cache: {error:#}")),
         }
     }

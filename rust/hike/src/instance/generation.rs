@@ -219,10 +219,13 @@ impl Generation {
         facts: &RoutingFacts,
         attached: impl IntoIterator<Item = &'a str>,
     ) -> Result<()> {
-        match self.hook {
-            Hook::Xdp => facts.routing(attached).write(&self.folder),
-            Hook::Tcx => Ok(()),
+        if self.hook == Hook::Tcx {
+            return Ok(());
         }
+        if self.is_traced() {
+            Epoch::open(&self.folder)?.trust_kernel(!facts.host.is_untraced);
+        }
+        facts.routing(attached).write(&self.folder)
     }
 
     /// Returns how many packets each reason has had.

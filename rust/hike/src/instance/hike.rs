@@ -63,7 +63,7 @@ use crate::host::namespace;
 use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS, ROUTES, TELL};
 use crate::maps::{open, or_full};
-use crate::routing::Routing;
+use crate::routing::{runs_behind_functions, Routing};
 use crate::tables::access_list::AccessList;
 use crate::tables::epoch::Epoch;
 use crate::tables::packets;
@@ -160,9 +160,11 @@ pub struct Hike {
     tracing: Option<Tracing>,
     /// Why the kernel takes none.
     untraced: Option<String>,
-    /// The thread that moves it then, and the network namespace of the devices.
+    /// The thread that moves it then, and the network namespace of the devices; `None`: none was attached, or there are several.
     watch: Option<Watch>,
     namespace: Option<u64>,
+    /// True if there are several.
+    are_several: bool,
     /// True if all of it stays in the kernel when this is dropped.
     stays: bool,
 }
@@ -284,6 +286,7 @@ impl Hike {
             untraced,
             watch: None,
             namespace: None,
+            are_several: false,
             stays: false,
         };
         hike.behaviours.put(0, None);
@@ -310,26 +313,38 @@ impl Hike {
     }
 
     /// Learns from now on of changes in the calling thread's network namespace. That is done for devices that are
-    /// [attached](Self::attach). With devices of several namespaces, packets do without the cache.
+    /// [attached](Self::attach). With devices of several namespaces, packets do without the cache, until one is attached when all others
+    /// are in its namespace.
     pub fn watch(&mut self) -> Result<()> {
         let here = namespace()?;
-        if self.hook != Hook::Xdp || self.namespace == Some(here) {
+        let are_several = !self.hosts.are_all_in(here);
+        if self.hook != Hook::Xdp || (self.namespace == Some(here) && !are_several) {
             return Ok(());
         }
         self.watch = None;
-        let is_first = self.links.is_empty();
-        self.namespace = Some(here);
+        self.namespace = None;
+        self.are_several = are_several;
         // Devices have numbers, which others have elsewhere.
         self.epoch.moves();
-        self.watch = match (&self.tracing, is_first) {
-            (_, false) => {
-                self.epoch.watch_until(0);
-                None
-            }
-            (Some(_), true) => watch::note_neighbours(&self.folder).map(|()| None)?,
-            (None, true) => Watch::begin(&self.folder)?,
-        };
+        if are_several {
+            self.epoch.watch_until(0);
+            return Ok(());
+        }
+        if self.is_traced() {
+            watch::note_neighbours(&self.folder)?;
+            self.trust_kernel(runs_behind_functions());
+        } else {
+            self.watch = Watch::begin(&self.folder)?;
+        }
+        self.namespace = Some(here);
         Ok(())
+    }
+
+    /// Lets packets trust the programs behind the kernel's functions, if there are some, where the kernel runs them.
+    fn trust_kernel(&self, runs_them: bool) {
+        if self.is_traced() {
+            self.epoch.trust_kernel(runs_them && !self.are_several);
+        }
     }
 
     /// Returns whether the kernel itself tells of changes; else a thread does.
@@ -465,11 +480,9 @@ pub(crate) fn remove(folder: &FilePath) {
 /// Lets the kernel tell of changes, before any packet comes.
 fn trace(folder: &FilePath, epoch: &Epoch) -> Result<Tracing> {
     let tracing = Tracing::attach(folder, epoch)?;
-    let noted = watch::note_neighbours(folder);
-    if noted.is_err() {
-        epoch.watch_until(0);
-    }
-    noted.map(|()| tracing)
+    watch::note_neighbours(folder)?;
+    epoch.trust_kernel(true);
+    Ok(tracing)
 }
 
 /// Makes a folder that nobody but its owner can look into, as nobody else can open the maps in it.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 use aya::maps::{HashMap, MapData};
@@ -31,7 +31,9 @@ use crate::host::namespace;
 use crate::layout::{bytes, Neighbour, NeighbourKey};
 use crate::limits::NEIGHBOURS;
 use crate::maps::{is_not_there, is_there, open, NEW};
+use crate::routing::runs_behind_functions;
 use crate::tables::epoch::Epoch;
+use crate::tables::packets;
 
 /// The time for which packets trust what was said last.
 const LEASE: Duration = Duration::from_millis(50);
@@ -74,6 +76,7 @@ impl Watch {
         }
         if tracing::stays(folder) {
             note_neighbours(folder)?;
+            Epoch::open(folder)?.trust_kernel(runs_behind_functions());
             return Ok(None);
         }
         Self::listen(folder).map(Some)
@@ -82,6 +85,8 @@ impl Watch {
     /// Begins to listen.
     pub(crate) fn listen(folder: &Path) -> Result<Self> {
         let mut watcher = Watcher::open(folder)?;
+        // Else the first packets would find next hops of which nobody has told yet.
+        note_neighbours(folder)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         // A new thread is in the network namespace of the one that has made it.
@@ -108,14 +113,45 @@ impl Drop for Watch {
 
 /// Notes the neighbours of the calling thread's network namespace of which nothing is known: from then on, the kernel tells of them.
 pub(crate) fn note_neighbours(folder: &Path) -> Result<()> {
-    Epoch::open(folder)?.note_neighbours_of(namespace()?);
+    let begin = Instant::now();
+    note_those_of(folder, namespace()?)?;
     let mut news = News::open(folder, 0)?;
     news.read()?;
     while !news.has_all {
-        let comes = comes(&news.socket, PATIENCE)?;
-        ensure!(comes, "the kernel does not list its neighbours");
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "the kernel does not list its neighbours"
+        );
+        comes(&news.socket, BEAT)?;
         news.read()?;
     }
+    Ok(())
+}
+
+/// Says whose neighbours are noted from now on. Devices are known by numbers, which others have elsewhere: so those of another network
+/// namespace are forgotten, and nobody trusts the cache until somebody watches in this one.
+fn note_those_of(folder: &Path, namespace: u64) -> Result<()> {
+    let epoch = Epoch::open(folder)?;
+    let before = epoch.network();
+    if before == namespace {
+        return Ok(());
+    }
+    epoch.watch_until(0);
+    epoch.note_neighbours_of(0);
+    if before != 0 && packets::wait().is_err() {
+        // A program that notes one takes no time of this kind.
+        thread::sleep(BEAT);
+    }
+    let mut table: HashMap<MapData, NeighbourKey, Neighbour> =
+        open(folder, "neighbours")?.try_into()?;
+    let keys: Vec<_> = table.keys().take(2 * NEIGHBOURS).collect();
+    for key in keys {
+        match table.remove(&key?) {
+            Err(error) if !is_not_there(&error) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    epoch.note_neighbours_of(namespace);
     Ok(())
 }
 
@@ -144,6 +180,7 @@ struct Watcher {
 
 impl Watcher {
     fn open(folder: &Path) -> Result<Self> {
+        note_those_of(folder, namespace()?)?;
         let mut watcher = Self {
             folder: folder.to_owned(),
             epoch: Epoch::open(folder)?,
@@ -222,8 +259,9 @@ struct News {
     known: BTreeMap<NeighbourKey, Neighbour>,
     /// True if the kernel has listed all of its neighbours.
     has_all: bool,
-    /// True if it has to be asked for them.
+    /// True if it has to be asked for them, and when it was asked last.
     asks: bool,
+    asked: Option<Instant>,
     /// True if only those are noted of which nothing is known.
     only_new: bool,
 }
@@ -238,6 +276,7 @@ impl News {
             known: BTreeMap::new(),
             has_all: false,
             asks: true,
+            asked: None,
             only_new: groups == 0,
         })
     }
@@ -256,8 +295,12 @@ impl News {
 
     /// Reads the messages that wait.
     fn read(&mut self) -> Result<Read> {
-        if std::mem::take(&mut self.asks) {
+        // A kernel that is not ready for that says so at once.
+        let is_time = self.asked.is_none_or(|asked| asked.elapsed() >= BEAT);
+        if self.asks && is_time {
             self.ask_for_neighbours()?;
+            self.asks = false;
+            self.asked = Some(Instant::now());
         }
         let mut is_news = false;
         for _ in 0..MOST_READS {

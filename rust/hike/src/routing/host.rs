@@ -21,6 +21,8 @@ pub(crate) struct Host {
     pub(crate) has_ipsec: bool,
     /// True if the kernel's look-up for programs may find a VRF that was left on the stack: it does not say which it looks for.
     pub(crate) mistakes_vrfs: bool,
+    /// True if the kernel runs no programs behind its functions, even where it has attached some.
+    pub(crate) is_untraced: bool,
 }
 
 impl Host {
@@ -34,8 +36,16 @@ impl Host {
             sends_redirects: sysctl::is_on("ipv4/conf/all/send_redirects"),
             has_ipsec: ipsec::has_policies()?,
             mistakes_vrfs: configuration().is_some_and(|text| leaves_stack_dirty(&text)),
+            is_untraced: !runs_behind_functions(),
         })
     }
+}
+
+/// Returns whether the kernel runs the programs that are attached to its functions.
+pub(crate) fn runs_behind_functions() -> bool {
+    let read = fs::read_to_string("/proc/sys/kernel/ftrace_enabled");
+    // A kernel that cannot do that attaches none.
+    !read.is_ok_and(|text| text.trim() == "0")
 }
 
 /// Returns the configuration that the running kernel was built with, where its distribution has put it.

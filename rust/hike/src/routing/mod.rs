@@ -32,4 +32,5 @@ mod tables;
 
 pub use self::facts::Facts;
 pub use self::follower::Follower;
+pub(crate) use self::host::runs_behind_functions;
 pub use self::tables::{Family, Receiver, Routing, Sender, Tagged};

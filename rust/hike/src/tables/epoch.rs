@@ -21,7 +21,7 @@ use crate::layout;
 const NAME: &str = "epoch";
 
 /// The time that does not come: the kernel itself watches.
-pub(crate) const FOR_EVER: u64 = u64::MAX;
+const FOR_EVER: u64 = u64::MAX;
 
 /// The epoch of an instance, or nothing where there is no cache: then all that is done with it has no effect.
 #[derive(Clone, Debug)]
@@ -82,6 +82,13 @@ impl Epoch {
         Ok(Self(Some(Arc::new(shared))))
     }
 
+    /// Returns its number.
+    pub(crate) fn number(&self) -> u64 {
+        // ORDERING: What has moved it was a call of the kernel, and so before this.
+        let read = |shared: &Arc<Shared>| shared.get().number.load(Ordering::Acquire);
+        self.0.as_ref().map_or(0, read)
+    }
+
     /// Moves it: something has changed of which entries have come.
     pub(crate) fn moves(&self) {
         if let Some(shared) = &self.0 {
@@ -108,6 +115,29 @@ impl Epoch {
             // ORDERING: A packet that sees this has to see that the epoch has moved before.
             shared.get().watched_until.store(jiffy, Ordering::Release);
         }
+    }
+
+    /// Lets packets trust that the kernel itself moves it, or not.
+    pub(crate) fn trust_kernel(&self, moves_it: bool) {
+        let Some(shared) = &self.0 else {
+            return;
+        };
+        if !moves_it {
+            return self.watch_until(0);
+        }
+        // ORDERING: Nothing else depends on it.
+        if shared.get().watched_until.load(Ordering::Relaxed) != FOR_EVER {
+            // What has changed before that was not seen.
+            self.moves();
+            self.watch_until(FOR_EVER);
+        }
+    }
+
+    /// Returns the number of the network namespace whose neighbours are noted; 0: of none.
+    pub(crate) fn network(&self) -> u64 {
+        // ORDERING: Nothing else depends on it.
+        let read = |shared: &Arc<Shared>| shared.get().network.load(Ordering::Relaxed);
+        self.0.as_ref().map_or(0, read)
     }
 
     /// Says in which network namespace neighbours are noted, by its number.

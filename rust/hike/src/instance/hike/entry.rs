@@ -101,6 +101,7 @@ impl Hike {
         let namespace = facts.namespace;
         let routing = facts.routing(self.hosts.names(namespace));
         self.routings.insert(namespace, routing);
+        self.trust_kernel(!facts.host.is_untraced);
         self.write_routings()
     }
 

@@ -81,6 +81,12 @@ impl Hosts {
         devices.into_iter().flatten()
     }
 
+    /// Returns whether no packets come from another namespace.
+    pub(super) fn are_all_in(&self, namespace: u64) -> bool {
+        let mut others = self.namespaces.iter();
+        others.all(|(number, one)| *number == namespace || one.devices.is_empty())
+    }
+
     /// Notes what the host of the calling thread's namespace is now.
     fn follow(&mut self) -> Result<()> {
         let host = Host::read()?;

@@ -6,10 +6,13 @@
 //! state of the router it has met.
 
 mod daemon;
+mod devices;
 mod host_changes;
 mod kernel_changes;
 mod next_hop;
 mod own_changes;
+mod times;
+mod traced;
 mod ways;
 
 use crate::hike::Case;
@@ -40,6 +43,31 @@ pub(super) fn cases() -> Vec<Case> {
             name: "cache/next-hop",
             proves: "a next hop that has another Ethernet address and says nothing gets its packets again as soon as it does from the kernel",
             run: |_| next_hop::run(),
+        },
+        Case {
+            name: "cache/second",
+            proves: "a sysctl of which nobody tells takes effect within a second",
+            run: |_| times::of_entries(),
+        },
+        Case {
+            name: "cache/colours",
+            proves: "packets of a block leave as their colour says, though those of the block before left otherwise",
+            run: |_| times::of_colours(),
+        },
+        Case {
+            name: "cache/inside",
+            proves: "what is known of a flow inside of the SR domain is not good for the same frames from outside",
+            run: |_| devices::of_the_domain(),
+        },
+        Case {
+            name: "cache/namespaces",
+            proves: "packets do without the cache while devices of several network namespaces are attached",
+            run: |_| devices::of_namespaces(),
+        },
+        Case {
+            name: "traced/without-hiked",
+            proves: "where the kernel is traced, the cache goes on when hiked has been killed, and takes the kernel's changes at once; not while the kernel runs no programs behind its functions",
+            run: |_| traced::run(),
         },
     ]
 }

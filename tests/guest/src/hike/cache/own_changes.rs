@@ -26,7 +26,7 @@ pub(super) const SIDS: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfc00, 0x22, 0, 0, 0, 0, 0, 1),
 ];
 /// The traffic class of a packet with a colour.
-const COLOUR: u8 = 4;
+pub(super) const COLOUR: u8 = 4;
 /// The last bytes of a next hop's Ethernet address in the table of `fw-table`.
 const NEXT_HOP: u8 = 2;
 const OTHER_NEXT_HOP: u8 = 0x77;

@@ -28,7 +28,9 @@ use crate::machine::threads;
 use crate::network::packet_socket::PacketSocket;
 use crate::network::{netns, topology};
 
-const SRC: &str = "cache-src";
+pub(super) const SRC: &str = "cache-src";
+/// Its device.
+pub(super) const FROM: &str = "right";
 pub(super) const ROUTER: &str = "cache-router";
 pub(super) const ENDS: [&str; 2] = ["cache-one", "cache-other"];
 pub(super) const IN: &str = "left";
@@ -48,8 +50,8 @@ pub(super) const SRC_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x20, 0, 0, 0, 0, 0, 2
 const SMALL_BYTES: usize = 64;
 const LARGE_BYTES: usize = 1_300;
 /// They end with this, and the time.
-const MARK: &[u8; 8] = b"hike-way";
-const STAMP_BYTES: usize = 8;
+pub(super) const MARK: &[u8; 8] = b"hike-way";
+pub(super) const STAMP_BYTES: usize = 8;
 /// The time for which the sender rests after one of each kind.
 const REST: Duration = Duration::from_millis(2);
 /// Room for the frames that come while an emulated CPU is away.
@@ -133,7 +135,7 @@ impl Ways {
             ROUTER,
             &format!(
                 "link set lo up
-                 link add {IN} address {} type veth peer name right netns {SRC} address {}
+                 link add {IN} address {} type veth peer name {FROM} netns {SRC} address {}
                  link add {} address {} type veth peer name {END} netns {} address {}
                  link add {} address {} type veth peer name {END} netns {} address {}",
                 mac(0, 1),
@@ -158,7 +160,7 @@ impl Ways {
                 ),
             )?;
         }
-        for (link, (node, device)) in [(SRC, "right"), (ENDS[0], END), (ENDS[1], END)]
+        for (link, (node, device)) in [(SRC, FROM), (ENDS[0], END), (ENDS[1], END)]
             .into_iter()
             .enumerate()
         {
@@ -178,8 +180,8 @@ impl Ways {
         topology::ip_in(
             SRC,
             &format!(
-                "neighbour add fd00:20::1 lladdr {0} dev right
-                 neighbour add 10.20.0.1 lladdr {0} dev right
+                "neighbour add fd00:20::1 lladdr {0} dev {FROM}
+                 neighbour add 10.20.0.1 lladdr {0} dev {FROM}
                  route add default via 10.20.0.1
                  route add ::/0 via fd00:20::1",
                 mac(0, 1)
