@@ -52,7 +52,7 @@ impl Latest {
     }
 }
 
-/// How a packet reaches its socket.
+/// The way in which a packet reaches its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// Past the merge point.
@@ -75,7 +75,7 @@ impl fmt::Display for How {
 
 /// The books. Zeros are those of a state in which nothing has been sent, before they [begin](Books::begin).
 pub(crate) struct Books {
-    /// How often each packet is still to be delivered.
+    /// The number of times that each packet is still to be delivered.
     due: [[u8; MOST_PKTS]; SOURCES],
     /// Of each inner flow the last packet that was delivered; and that of packets that the surroundings have not kept back.
     latest: [[Latest; INNER_FLOWS]; SOURCES],

@@ -124,7 +124,7 @@ pub enum Event {
     Inline {
         /// The queue that it has come through.
         source: u8,
-        /// What happens to it on the way.
+        /// Its fate on the way.
         fate: Fate,
     },
     /// The first of the packets on the ordinary path gets to its end.
@@ -133,7 +133,7 @@ pub enum Event {
         source: u8,
         /// The inner flow, whose packets wait by themselves.
         inner_flow: u8,
-        /// What happens to it on the way.
+        /// Its fate on the way.
         fate: Fate,
     },
     /// A lane takes its next step: it takes an item from its ring, and carries it; or it parks, completes or merges, one at a time.
@@ -142,7 +142,7 @@ pub enum Event {
         source: u8,
         /// The lane.
         lane: u8,
-        /// What happens to the packet, if the lane takes one.
+        /// The fate of the packet, if the lane takes one.
         fate: Fate,
     },
     /// A lane's poll ends: it parks what it has collected.
@@ -346,20 +346,20 @@ pub(crate) enum Core {
 pub struct Step {
     /// The event.
     pub event: Event,
-    /// What happens in the middle.
+    /// The interruption in its middle.
     pub amid: Option<Amid>,
 }
 
-/// What happens on other cores in the middle of an event.
+/// An interruption of an event: other cores act in its middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amid {
     /// The uses of shared words that the event has done before.
     pub uses: u16,
-    /// What happens then.
+    /// The events of other cores.
     pub what: Other,
 }
 
-/// What happens on other cores while one stands still in the middle of an event.
+/// The events of other cores while one is in the middle of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
     /// One event.

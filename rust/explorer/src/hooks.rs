@@ -15,7 +15,7 @@ const MOST_USES: u32 = 1_000;
 /// Stands for no fault.
 const NONE: usize = usize::MAX;
 
-/// What happens amid an event.
+/// The work of other cores amid an event.
 type Amid = NonNull<dyn FnMut()>;
 
 thread_local! {

@@ -15,7 +15,7 @@ pub struct Sequence {
     pub scenario: Scenario,
     /// The steps.
     pub steps: Vec<Step>,
-    /// What happens in them, to be read.
+    /// Their text.
     pub lines: Vec<String>,
     /// The property.
     pub broken: Broken,

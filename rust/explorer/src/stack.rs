@@ -122,7 +122,7 @@ impl Stack<'_> {
         tag.batch_near(self.slot(tag).next())
     }
 
-    /// Has a slot delivered by `call`.
+    /// Delivers what a slot has, by `call`.
     fn delivering(&mut self, slot: usize, call: impl FnOnce(&Slot<TestPacket>, &mut SlotSink<'_>)) {
         let merged = self.shared.slots.slot(slot);
         let mut sink = SlotSink {
