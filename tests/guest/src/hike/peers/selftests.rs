@@ -335,13 +335,15 @@ fn ping(from: Host, to: Host, v6: bool, options: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns how many packets have gone on at each router: by HIKE, or by the kernel, which gets one now and then for a neighbour that is
+/// stale.
 fn forwarded(instances: &BTreeMap<u16, Vec<Hike>>) -> Result<BTreeMap<u16, u64>> {
     let each = instances.iter().map(|(router, instances)| {
         let mut all = 0;
         for hike in instances {
             let reasons = hike.reasons()?.into_iter();
             all += reasons
-                .filter(|(reason, _)| reason.name == "forwarded")
+                .filter(|(reason, _)| ["forwarded", "fw-stale"].contains(&reason.name))
                 .map(|(_, pkts)| pkts)
                 .sum::<u64>();
         }
