@@ -122,7 +122,14 @@ impl Node {
         Ok(one.with_context(|| format!("no reason {name}"))?.1)
     }
 
+    /// Forgets what has come by for other nodes.
+    fn forget(&self) -> Result<()> {
+        while self.behind.next()?.is_some() {}
+        Ok(())
+    }
+
     fn forwards(&self, shape: Shape) -> Result<()> {
+        self.forget()?;
         let before = self.counted("forwarded")?;
         by_kernel(shape, |()| {
             self.src.send(&frame(shape, 0, HOP_LIMIT)?)?;
@@ -134,6 +141,7 @@ impl Node {
     }
 
     fn leaves_alone(&self, shape: Shape) -> Result<()> {
+        self.forget()?;
         let before = (self.counted("forwarded")?, self.counted("sid-unsigned")?);
         by_kernel(shape, |()| {
             self.src.send(&frame(shape, 0, HOP_LIMIT)?)?;
