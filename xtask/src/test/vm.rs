@@ -128,7 +128,7 @@ struct CaseResults {
     stream_bytes: u64,
     boots: usize,
     deaths: usize,
-    /// The time for which a guest has stood still before its first case, if one has.
+    /// The time of a guest that has stood still, if one has: before its first case, or as a CPU lost a timer.
     stood_still: Option<Duration>,
     /// Cases that failed while a CPU was away, and were run once more.
     again: usize,
@@ -340,6 +340,11 @@ impl GuestCases {
                     "again   the guest stood still before its first case: {}",
                     trouble.what
                 ));
+            }
+            // The same in a case. One that keeps a CPU's timers from running does so twice.
+            Some(case) if trouble.is_lost_timer() && results.stood_still.is_none() => {
+                results.stood_still = Some(took);
+                self.say(format!("again   {case}: an emulated CPU lost a timer"));
             }
             Some(case) => {
                 self.say(format!("FAILED  {case}: {}", trouble.what));

@@ -18,6 +18,9 @@ const BREAKPOINT: &str = "cc";
 /// The problems of a guest in which nothing moves any more.
 const STANDSTILLS: &[&str] = &["rcu: INFO:", "blocked for more than", SILENCE];
 
+/// The kernel's words for a timer that did not end a sleep.
+const LOST_TIMER: &str = "kthread timer wakeup didn't happen for";
+
 /// The beginning of the error about a guest that says nothing any more.
 pub(super) const SILENCE: &str = "no sign of life for";
 
@@ -76,6 +79,11 @@ impl Excerpt {
         self.0.push_back(line.to_owned());
     }
 
+    /// Returns whether a line has this text.
+    fn has(&self, text: &str) -> bool {
+        self.0.iter().any(|line| line.contains(text))
+    }
+
     /// Forgets everything but the last few lines, to make room for what follows.
     pub(crate) fn keep_last(&mut self) {
         while self.0.len() > CONTEXT_LINES {
@@ -116,6 +124,11 @@ impl Trouble {
     /// Tells whether nothing moved any more in the guest; it has not been seen to do anything wrong.
     pub(crate) fn is_standstill(&self) -> bool {
         STANDSTILLS.iter().any(|text| self.what.contains(text))
+    }
+
+    /// Tells whether an emulated CPU has lost a timer for good: a thread of the kernel's, which nothing else wakes, has waited in vain.
+    pub(crate) fn is_lost_timer(&self) -> bool {
+        self.is_standstill() && self.excerpt.has(LOST_TIMER)
     }
 
     /// Tells whether QEMU has given itself up, which is no word about the guest.
@@ -193,6 +206,12 @@ mod tests {
             assert!(stopped(format!("{meaning}: {marker:?}")).is_standstill());
         }
         assert!(stopped(format!("{SILENCE} 300 s")).is_standstill());
+        let mut stall = stopped("an RCU stall: its kernel's log says \"rcu: INFO:\"".to_owned());
+        assert!(!stall.is_lost_timer());
+        stall.excerpt.push(
+            "[   24.5] rcu: rcu_preempt kthread timer wakeup didn't happen for 5236 jiffies! g-1087 f0x0",
+        );
+        assert!(stall.is_lost_timer());
         let (marker, meaning) = find("BUG: KASAN: slab-use-after-free").unwrap();
         assert!(!stopped(format!("{meaning}: {marker:?}")).is_standstill());
     }
