@@ -23,7 +23,7 @@ pub(super) const SECOND: Duration = Duration::from_millis(1_100);
 const OTHER_MAC: &str = "02:00:00:00:2f:99";
 const OTHER_MAC_ENDS: u8 = 0x99;
 /// Rounds of all changes in a run of all variants.
-const ROUNDS: u32 = 10;
+const ROUNDS: u32 = 3;
 
 pub(super) fn run(scale: &Scale) -> Result<()> {
     let both = [IpAddr::V6(TO_V6), IpAddr::V4(TO_V4)];
