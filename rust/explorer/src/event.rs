@@ -236,22 +236,15 @@ pub enum Incident {
     Standstill,
 }
 
+/// The number of kinds of incidents that the surroundings are the cause of.
+const NR_AROUND: usize = 9;
+
 impl Incident {
     /// Those that the surroundings are the cause of.
-    pub const AROUND: &'static [Self] = &[
-        Self::Drop,
-        Self::Hold,
-        Self::Copy,
-        Self::Queue,
-        Self::Wait,
-        Self::Stop,
-        Self::Lane,
-        Self::Begin,
-        Self::Reload,
-    ];
+    pub const AROUND: &'static [Self] = Self::ALL.split_at(NR_AROUND).0;
     /// Those in which cores meet.
-    pub const CORES: &'static [Self] = &[Self::Amid, Self::Standstill];
-    /// All kinds.
+    pub const CORES: &'static [Self] = Self::ALL.split_at(NR_AROUND).1;
+    /// All kinds, those in which cores meet last.
     pub const ALL: &'static [Self] = &[
         Self::Drop,
         Self::Hold,

@@ -184,6 +184,7 @@ fn each_incident_is_survived() {
 
 /// `MFLOW_EXPLORE=9,1,plain` explores other bounds: 9 packets and one incident, in scenarios with this in their names. `7,1,plain,Amid`
 /// explores one kind of incident.
+// Ignored: it takes hours. The default run has the smaller bounds; `cargo xtask test unit --full` runs this, too.
 #[test]
 #[ignore = "takes long, and a gigabyte for each CPU"]
 fn whole_bounds_are_survived() {

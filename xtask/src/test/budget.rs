@@ -21,7 +21,7 @@ const MOST_WARM_MIN: u64 = 22;
 /// ends at 90 minutes, and says nothing then about what a slow machine has found until there.
 pub(super) const LAST_START: Duration = Duration::from_secs(75 * 60);
 pub(super) const OUT_OF_TIME: &str =
-    "the run had taken 75 minutes, and continuous integration ends at 90; name layers to run fewer at a time";
+    "no case begins so late in a run (tests/README.md has the minute); name layers to run fewer at a time";
 
 /// The steps of the reference loop, and how long they take on the machine on which the rows were measured, while nothing else
 /// runs: in a release build, for which the workspace's Cargo.toml asks not to optimise this crate.

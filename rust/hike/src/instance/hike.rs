@@ -12,7 +12,7 @@
 //! | a flow has a class of its own | its entry is there before the class of its destination says so |
 //! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
 //!
-//! What the cache has learned before a change is not good any more when the change has been made: then the epoch moves.
+//! Each change moves the epoch at its end. Entries that the cache has made before are not good any more then.
 
 mod behaviours;
 mod chains;

@@ -13,7 +13,7 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_hike::Generation;
 use nix::sys::signal::Signal;
 
-use super::ways::{by, router, Seen, Ways, IN, OUT, ROUTER, TO_V6};
+use super::ways::{by, configuration, router, Seen, Ways, ROUTER, TO_V6};
 use crate::hike::manager::daemon::Place;
 use crate::machine::command::wait_until;
 
@@ -29,19 +29,7 @@ pub(super) fn run() -> Result<()> {
     ways.leads_to(1)?;
     ways.leads_to(0)?;
     let place = Place::new(ROUTER);
-    let configuration = format!(
-        r#"
-devices = ["{IN}"]
-ports = ["{}", "{}"]
-
-[chains]
-way = "fw-fib"
-
-[classes]
-"{TO_V6}" = {{ chain = "way" }}
-"#,
-        OUT[0], OUT[1]
-    );
+    let configuration = configuration();
     ways.under_traffic(TO_V6.into(), |seen| {
         let checks = Checks {
             place: &place,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::{Engine, Generation};
 
-use super::ways::{by, is_used, router, Seen, Ways, ENOUGH, IN, OUT, ROUTER, TO_V6};
+use super::ways::{by, configuration, is_used, router, Seen, Ways, ENOUGH, ROUTER, TO_V6};
 use crate::hike::instance;
 use crate::hike::manager::daemon::Place;
 use crate::machine::command::wait_until;
@@ -29,19 +29,7 @@ pub(super) fn run() -> Result<()> {
     let place = Place::new(ROUTER);
     ways.under_traffic(TO_V6.into(), |seen| {
         let daemon = place.start()?;
-        daemon.apply(&format!(
-            r#"
-devices = ["{IN}"]
-ports = ["{}", "{}"]
-
-[chains]
-way = "fw-fib"
-
-[classes]
-"{TO_V6}" = {{ chain = "way" }}
-"#,
-            OUT[0], OUT[1]
-        ))?;
+        daemon.apply(&configuration())?;
         let last = place.generations()?.into_iter().max();
         let last = last.context("there is no generation")?;
         let generation = Generation::open(place.pins.join(last.to_string()))?;

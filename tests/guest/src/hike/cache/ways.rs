@@ -428,3 +428,20 @@ pub(super) fn is_used(what: &str, hits: &dyn Fn() -> Result<u64>) -> Result<()> 
         Ok(hits()? >= before + ENOUGH as u64)
     })
 }
+
+/// Returns a file of hiked's by which packets to one address go by the kernel's routes.
+pub(super) fn configuration() -> String {
+    format!(
+        r#"
+devices = ["{IN}"]
+ports = ["{}", "{}"]
+
+[chains]
+way = "fw-fib"
+
+[classes]
+"{TO_V6}" = {{ chain = "way" }}
+"#,
+        OUT[0], OUT[1]
+    )
+}
