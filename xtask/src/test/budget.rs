@@ -3,10 +3,12 @@
 //! The time that each layer may take, scaled to the machine. `cargo xtask docs` writes the table into `tests/README.md`.
 
 use std::hint::black_box;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Result};
+use rustix::time::{clock_gettime, ClockId};
 
 use crate::tools;
 
@@ -23,10 +25,13 @@ pub(super) const LAST_START: Duration = Duration::from_secs(75 * 60);
 pub(super) const OUT_OF_TIME: &str =
     "no case begins so late in a run (tests/README.md has the minute); name layers to run fewer at a time";
 
-/// The steps of the reference loop, and how long they take on the machine on which the rows were measured, while nothing else
-/// runs: in a release build, for which the workspace's Cargo.toml asks not to optimise this crate.
-const LOOP_STEPS: u64 = 20_000_000;
-const LOOP: Duration = Duration::from_millis(260);
+/// The steps of the reference loop, and the processor time that they take on the machine on which the rows were measured, on all
+/// cores at once: in a release build, for which the workspace's Cargo.toml asks not to optimise this crate.
+const LOOP_STEPS: u64 = 5_000_000;
+const LOOP: Duration = Duration::from_millis(65);
+
+/// The time between two runs of the reference loop. Each takes a hundredth of the machine.
+const SAMPLE_PERIOD: Duration = Duration::from_secs(15);
 
 /// The time that a layer takes on two cores, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,32 +85,30 @@ pub(crate) fn table() -> String {
     let head = "| layer | warm | cold | what it has them for |\n|---|---|---|---|\n";
     let rules = format!(
         "\nAll rows together have {MOST_COLD_MIN} minutes cold at most, and {MOST_WARM_MIN} minutes warm. A layer fails if it takes \
-         more than {TOLERANCE} times its\ncold seconds, multiplied by the slowness of the machine. No case in a guest begins after {} minutes.\n",
+         more than {TOLERANCE} times its\ncold seconds, multiplied by the slowness of the machine. Layers in guests have their seconds \
+         together.\nNo case in a guest begins after {} minutes.\n",
         LAST_START.as_secs() / 60
     );
     head.to_owned() + &lines.collect::<String>() + &rules
 }
 
-impl Row {
-    /// Returns how long the layer may take on a machine this many times as slow as that of the rows.
-    pub(super) fn allowed(self, slower: f64) -> Duration {
-        // CAST: some thousand seconds.
-        Duration::from_secs(self.cold_s).mul_f64(TOLERANCE * slower)
-    }
+/// Returns how long a layer whose row has so many seconds may take on a machine this many times as slow as that of the rows.
+pub(super) fn allowed(row_s: u64, slower: f64) -> Duration {
+    // CAST: some thousand seconds.
+    Duration::from_secs(row_s).mul_f64(TOLERANCE * slower)
+}
 
-    /// Fails if the layer took longer than it may.
-    pub(super) fn check(self, layer: &str, took: Duration, slower: f64) -> Result<()> {
-        let allowed = self.allowed(slower);
-        ensure!(
-            took <= allowed,
-            "layer {layer} took {:.0} s; its row in tests/README.md says {} s, and {:.0} s are allowed on this machine \
-             ({slower:.1} times as slow as the table's)",
-            took.as_secs_f64(),
-            self.cold_s,
-            allowed.as_secs_f64()
-        );
-        Ok(())
-    }
+/// Fails if this work, for which the table has so many seconds, took longer than it may.
+pub(super) fn check(work: &str, row_s: u64, took: Duration, slower: f64) -> Result<()> {
+    let allowed = allowed(row_s, slower);
+    ensure!(
+        took <= allowed,
+        "{work} took {:.0} s; tests/README.md has {row_s} s for that, and {:.0} s are allowed on this machine \
+         ({slower:.1} times as slow as the table's)",
+        took.as_secs_f64(),
+        allowed.as_secs_f64()
+    );
+    Ok(())
 }
 
 /// Tells whether no further case may begin.
@@ -113,15 +116,46 @@ pub(super) fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }
 
-/// Measures how many times as slow this machine is now as that of the table; one that is faster counts as equal.
-pub(super) fn slower() -> f64 {
-    let start = Instant::now();
+/// Does the work, and returns how many times as slow as that of the table this machine was meanwhile; one that is faster counts as
+/// equal.
+///
+/// A machine that others use, too, changes its speed by half within minutes, so that one look before the work says little.
+pub(super) fn slowness_during<T>(work: impl FnOnce() -> T) -> (T, f64) {
     thread::scope(|scope| {
-        for core in 0..tools::cores() {
-            scope.spawn(move || black_box(reference_loop(core as u64)));
-        }
+        let (end, ended) = mpsc::channel::<()>();
+        let sampler = scope.spawn(move || {
+            let (mut sum, mut samples) = (0.0, 0.0);
+            loop {
+                sum += slowness_now();
+                samples += 1.0;
+                if ended.recv_timeout(SAMPLE_PERIOD) != Err(RecvTimeoutError::Timeout) {
+                    return sum / samples;
+                }
+            }
+        });
+        let result = work();
+        drop(end);
+        (result, f64::max(tools::join(sampler), 1.0))
+    })
+}
+
+/// Runs the reference loop on each core, and returns how many times as much processor time it took as on the machine of the table.
+/// The time for which a core does other work does not count.
+fn slowness_now() -> f64 {
+    let cores: Vec<u64> = (0..tools::cores() as u64).collect();
+    let took = tools::together(&cores, |&seed| {
+        let start = processor_time();
+        black_box(reference_loop(seed));
+        processor_time().saturating_sub(start).as_secs_f64()
     });
-    (start.elapsed().as_secs_f64() / LOOP.as_secs_f64()).max(1.0)
+    took.iter().sum::<f64>() / took.len() as f64 / LOOP.as_secs_f64()
+}
+
+/// Returns the processor time that this thread has had.
+fn processor_time() -> Duration {
+    // CAST: neither is negative, and the second is below a billion.
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Integers, branches and a table that fits into a core's own caches: what emulators and compilers live of.
@@ -174,15 +208,25 @@ mod tests {
 
     #[test]
     fn a_layer_may_take_half_more_than_its_row_and_on_a_slow_machine_more() {
-        let row = row("vm", 80, 100, "why");
-        let check = |seconds, slower| row.check("vm", Duration::from_secs(seconds), slower);
+        let check = |seconds, slower| check("layer vm", 100, Duration::from_secs(seconds), slower);
         assert!(check(150, 1.0).is_ok());
         assert!(check(299, 2.0).is_ok());
         let error = check(151, 1.0).unwrap_err().to_string();
         assert_eq!(
             error,
-            "layer vm took 151 s; its row in tests/README.md says 100 s, and 150 s are allowed on this machine \
-             (1.0 times as slow as the table's)"
+            "layer vm took 151 s; tests/README.md has 100 s for that, and 150 s are allowed on this machine (1.0 times as slow as \
+             the table's)"
         );
+    }
+
+    #[test]
+    fn the_machine_is_looked_at_while_the_work_is_done() {
+        let (result, slower) = slowness_during(|| 7);
+        assert_eq!(result, 7);
+        assert!((1.0..100.0).contains(&slower), "{slower}");
+        // Standing still takes no processor time.
+        let start = processor_time();
+        thread::sleep(Duration::from_millis(50));
+        assert!(processor_time().saturating_sub(start) < Duration::from_millis(40));
     }
 }
