@@ -163,7 +163,7 @@ fn drawn(rig: &Rig, inner: Family) -> Result<Outcome> {
         build: "lane",
         ..Knobs::of(2, 64)
     };
-    let bursts = if rig.scale.brief { 20 } else { 60 };
+    let bursts = if rig.scale.brief { 10 } else { 60 };
     let mut hasher = DefaultHasher::new();
     (std::env::var(SEED).unwrap_or_default(), inner.number()).hash(&mut hasher);
     let mut connection = Connection::new(inner, hasher.finish());
