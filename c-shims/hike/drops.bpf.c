@@ -6,27 +6,8 @@
  *
  * It reads structures of the kernel, so it takes a kernel that describes them (BTF).
  */
+#include "context/kernel.h"
 #include "tables.h"
-
-/* Those members of the kernel's structures that are read. Their places are filled in when the programs are loaded. */
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct ns_common {
-	unsigned int inum;
-};
-
-struct net {
-	struct ns_common ns;
-};
-
-struct net_device {
-	int ifindex;
-	struct {
-		struct net *net;
-	} nd_net;
-};
-
-#pragma clang attribute pop
 
 /* The kernel's number of the table `ports` of the instance. */
 const volatile __u32 hike_ports_id;

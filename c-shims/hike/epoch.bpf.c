@@ -26,25 +26,10 @@
 #include <stdbool.h>
 
 #include "cache/tables.h"
+#include "context/kernel.h"
 
-/* The parts of the kernel's own structures that are looked at: their places are those in the kernel that this is loaded into. */
+/* Members of a neighbour, whose places are filled in, too. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct ns_common {
-	unsigned int inum;
-};
-
-struct net {
-	struct ns_common ns;
-};
-
-struct net_device {
-	int ifindex;
-	/* The kernel's possible_net_t. */
-	struct {
-		struct net *net;
-	} nd_net;
-};
 
 struct neigh_table {
 	int family;
