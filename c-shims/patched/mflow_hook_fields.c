@@ -15,7 +15,8 @@
 
 int mflow_device_set_port(struct net_device *dev, void *port)
 {
-	WRITE_ONCE(dev->mflow_port, port);
+	/* Pairs with the reads at the hooks: filled in first. */
+	smp_store_release(&dev->mflow_port, port);
 	return 0;
 }
 

@@ -88,7 +88,8 @@ static bool mflow_has_left(struct mflow_way *way)
 		way->from_given = READ_ONCE(from->given);
 		way->until = jiffies + msecs_to_jiffies(MFLOW_FOLLOW_MS);
 	}
-	return (s32)(READ_ONCE(from->arrived) - way->from_given) >= 0 &&
+	/* Pairs with the release in mflow_count_arrived(): what has arrived waits by then, or is parked. */
+	return (s32)(smp_load_acquire(&from->arrived) - way->from_given) >= 0 &&
 	       mflow_run_is_empty(way->from);
 }
 

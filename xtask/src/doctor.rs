@@ -16,7 +16,7 @@ use crate::paths;
 use crate::setup::llvm::Llvm;
 use crate::setup::packages::{Need, PACKAGES};
 use crate::setup::qemu::{self, Qemu};
-use crate::setup::{apt, rust};
+use crate::setup::{apt, herd, rust};
 use crate::tools;
 
 /// Sources, three kernels with their objects, and the project's own build.
@@ -91,6 +91,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     lines.extend([
         bindgen(),
         miri(),
+        herd7(),
         disk(),
         memory(),
         emulator(),
@@ -224,6 +225,13 @@ fn miri() -> Prerequisite {
     }
     note("miri", "absent: `test miri` is skipped")
         .remedy("rustup toolchain install nightly --profile minimal --component miri,rust-src")
+}
+
+fn herd7() -> Prerequisite {
+    if let Some(found) = herd::found() {
+        return ok(herd::PACKAGE, found);
+    }
+    note(herd::PACKAGE, "absent: `test litmus` is skipped").remedy("cargo xtask setup")
 }
 
 fn disk() -> Prerequisite {

@@ -143,7 +143,8 @@ static bool mflow_count_arrived(struct mflow_carried *carried, u32 pkts)
 	u32 arrived = carried->arrived + pkts;
 	bool more = (s32)(arrived - carried->given) > 0;
 
-	WRITE_ONCE(carried->arrived, more ? carried->given : arrived);
+	/* Pairs with the acquire in mflow_has_left(): what is to be parked waits by then. */
+	smp_store_release(&carried->arrived, more ? carried->given : arrived);
 	return more;
 }
 
@@ -179,11 +180,8 @@ static unsigned int mflow_park_and_merge(const struct mflow_ops *ops, struct sk_
 	else if (is_split && state->pf == NFPROTO_IPV4 && IPCB(skb)->frag_max_size)
 		mflow_tag_datagram(skb, carried);
 
-	if (ops->arrived(NULL, skb, NULL, pkts)) {
-		if (is_split)
-			mflow_run_schedule();
+	if (ops->arrived(NULL, skb, NULL, pkts))
 		return NF_STOLEN;
-	}
 
 	mflow_unpark(skb);
 	mflow_skb_set_tag(skb, 0);
@@ -227,8 +225,11 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	if (kind == MFLOW_KIND_PROBE)
 		return mflow_end_probe(ops, skb, tag, carried, fault);
 
-	if (kind == MFLOW_KIND_SPLIT)
+	if (kind == MFLOW_KIND_SPLIT) {
 		mflow_note_receiver(state->net, skb, mflow_stock_slot(tag), state->pf);
+		/* Before the packet is counted. It is collected before the NAPI runs, as softirqs are disabled. */
+		mflow_run_schedule();
+	}
 	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
 		/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
 		bool too_many = mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));

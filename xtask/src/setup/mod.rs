@@ -4,6 +4,8 @@
 
 pub(crate) mod apt;
 pub(crate) mod archive;
+mod failures;
+pub(crate) mod herd;
 pub(crate) mod llvm;
 pub(crate) mod packages;
 pub mod qemu;
@@ -34,11 +36,18 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         needs.push(Need::Deb);
     }
     qemu::forget_failures();
+    herd::forget_failure();
     ensure(&needs)?;
     if let Some(why) = qemu::obtain(&qemu::VFIO_USER)? {
         println!(
             "note: `test mlx5` will be skipped: no QEMU {} or newer: {why}",
             qemu::VFIO_USER.least
+        );
+    }
+    if let Some(why) = herd::obtain()? {
+        println!(
+            "note: `test litmus` will be skipped: no {}: {why}",
+            herd::PACKAGE
         );
     }
     if let Some(problem) = rust::miri_problem() {

@@ -58,7 +58,7 @@ const fn row(name: &'static str, warm_s: u64, cold_s: u64, purpose: &'static str
 const ROWS: &[Row] = &[
 row("set-up", 15, 1400, "both kernels, the guest program and the ConnectX model: once for each content, before the first layer that needs them, and at the same time"),
 row("tidy", 60, 105, "clippy above all, which checks the crates that we use first when the cache is cold"),
-row("host", 195, 255, "`unit`, `loom` and `miri` at the same time, as Miri uses one core"),
+row("host", 195, 255, "`unit`, `loom`, `litmus` and `miri` at the same time, as Miri uses one core"),
 row("module", 30, 35, "the module, and sparse on both ways"),
 row("hike", 220, 225, "the drawn cases in one guest, 20,000 random frames at each hook there, and 100,000 on this machine"),
 row("vm", 380, 390, "about 100 cases, and a million runs of frames through the kernel's GRO, in two guests"),

@@ -9,6 +9,7 @@ mod docs;
 mod guests;
 mod hike;
 mod hosts;
+mod litmus;
 mod mlx5;
 mod module;
 mod stock;
@@ -182,6 +183,7 @@ const LAYERS: &[Layer] = layers! {
     "tidy": tidy::run, Needs::Host, "formatting, lints, licences, patches, documents that mirror code";
     "unit": cargo::unit, Needs::Host, "the algorithms against trivial models, and in every order of events; the host tools";
     "loom": cargo::loom, Needs::Host, "the shared queues under every interleaving of a few operations";
+    "litmus": litmus::run, Needs::Host, "every hand-over between CPUs under the kernel's own memory model";
     "miri": cargo::miri, Needs::Host, "no undefined behaviour in the algorithms' unsafe parts";
     "module": module::run, Needs::Kernel(&[Flavor::Vm]), "the module builds out of the kernel tree";
     "hike": hike::run, Needs::Guests(&[Flavor::Vm]),
@@ -203,7 +205,7 @@ impl Layer {
     /// Returns its row in the table of seconds.
     fn row(&self) -> &'static str {
         match self.name {
-            "unit" | "loom" | "miri" => "host",
+            "unit" | "loom" | "litmus" | "miri" => "host",
             name => name,
         }
     }

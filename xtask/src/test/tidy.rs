@@ -9,6 +9,7 @@ mod commits;
 mod folders;
 mod imports;
 mod modules;
+mod orderings;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,6 +93,10 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     outcome.record(
         "tidy: imports do not go in circles",
         circles::check(project, &files),
+    );
+    outcome.record(
+        "tidy: what orders memory is in a litmus test",
+        orderings::check(project, &files),
     );
     outcome.record(
         "tidy: bindings that are written down are those of C",

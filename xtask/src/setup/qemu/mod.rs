@@ -7,21 +7,17 @@ mod fetch;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
 
+use super::failures::Failure;
 use crate::paths;
-use crate::step;
 use crate::tools;
 
 const PROGRAM: &str = "qemu-system-x86_64";
 
 /// The folder into which packages put libraries, and the dynamic loader with them.
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-
-/// After a failed fetch, commands other than `setup` do without for this long.
-const PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// A demand on QEMU's version, and a source of such a QEMU.
 #[derive(Clone, Copy, Debug)]
@@ -132,51 +128,24 @@ pub(crate) fn obtain(wish: &Wish) -> Result<Option<String>> {
     if suits(wish) {
         return Ok(None);
     }
-    if let Some(why) = failed_lately(wish) {
+    if let Some(why) = failure(wish).lately() {
         return Ok(Some(why));
     }
     let Err(error) = fetch::fetch(wish) else {
         return Ok(None);
     };
-    let why = in_one_line(&error);
-    fs::write(memory(wish), &why)?;
-    Ok(Some(why))
+    failure(wish).note(&error).map(Some)
 }
 
 /// Makes the next attempt to fetch one real, even after a failure.
 pub(crate) fn forget_failures() {
     for wish in [&SAFER_THREADS, &VFIO_USER] {
-        // Usually there is none.
-        let _best_effort = fs::remove_file(memory(wish));
+        failure(wish).forget();
     }
 }
 
-fn memory(wish: &Wish) -> PathBuf {
-    paths::cache().join(format!("qemu/failed-{}", wish.suite))
-}
-
-fn failed_lately(wish: &Wish) -> Option<String> {
-    let age = fs::metadata(memory(wish))
-        .ok()?
-        .modified()
-        .ok()?
-        .elapsed()
-        .ok()?;
-    (age < PAUSE)
-        .then(|| fs::read_to_string(memory(wish)).ok())
-        .flatten()
-}
-
-/// Returns the reason alone: of a failed command, the first line of its tail that begins with `E: `, or else the last line.
-fn in_one_line(error: &anyhow::Error) -> String {
-    match error.downcast_ref::<step::Failed>() {
-        Some(failed) => {
-            let said = failed.tail.lines().find(|line| line.starts_with("E: "));
-            let last = said.or(failed.tail.lines().last()).unwrap_or_default();
-            format!("{last}; log: {}", failed.log.display())
-        }
-        None => format!("{error:#}").replace('\n', " "),
-    }
+fn failure(wish: &Wish) -> Failure {
+    Failure(paths::cache().join(format!("qemu/failed-{}", wish.suite)))
 }
 
 fn cached(dir: &Path) -> Vec<Qemu> {
@@ -221,8 +190,9 @@ fn unpacked(root: &Path) -> Command {
     command
 }
 
-/// Takes the lock that is held while the cache's folder changes; it is released when the file is dropped.
-fn lock() -> Result<File> {
+/// Takes the lock that is held while the cache's folder changes, or packages of a newer suite are unpacked; it is released when the
+/// file is dropped.
+pub(super) fn lock() -> Result<File> {
     let path = paths::cache_dir("qemu")?.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     file.lock()?;
@@ -265,21 +235,5 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].version, "10.0.13");
         assert!(cached(&dir.path().join("absent")).is_empty());
-    }
-
-    #[test]
-    fn of_a_failed_command_its_error_is_told() {
-        let error = step::Failed {
-            command: "apt-get update".to_owned(),
-            status: "exit status: 100".to_owned(),
-            tail: "Err:1 trixie\nE: The repository has no Release file.\nN: See apt-secure(8).\n"
-                .to_owned(),
-            log: "/log".into(),
-            hint: String::new(),
-        };
-        assert_eq!(
-            in_one_line(&error.into()),
-            "E: The repository has no Release file.; log: /log"
-        );
     }
 }
