@@ -222,6 +222,33 @@ void mflow_hold_wait(void)
 	}
 }
 
+/*
+ * Ends the waiting of a device's packets: when it returns, none waits. If a CPU does not run, they are dropped. Packets of other devices
+ * go on waiting. Process context; no packet of @dev comes any more.
+ */
+void mflow_hold_end_of(const struct net_device *dev)
+{
+	struct sk_buff *skb, *next;
+	struct sk_buff_head left;
+	unsigned int cpu;
+
+	mflow_hold_wait();
+	__skb_queue_head_init(&left);
+	for_each_possible_cpu(cpu) {
+		struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
+
+		spin_lock_bh(&hold->queue.lock);
+		skb_queue_walk_safe(&hold->queue, skb, next) {
+			if (skb->dev != dev)
+				continue;
+			__skb_unlink(skb, &hold->queue);
+			__skb_queue_tail(&left, skb);
+		}
+		spin_unlock_bh(&hold->queue.lock);
+	}
+	__skb_queue_purge(&left);
+}
+
 /* Ends the waiting: when it returns, no packet waits. Process context; no packet comes any more. */
 void mflow_hold_end(void)
 {

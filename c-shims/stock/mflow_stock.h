@@ -83,6 +83,7 @@ bool mflow_hold_is_clear(void);
 void mflow_hold_begin(void);
 void mflow_hold_wait(void);
 void mflow_hold_end(void);
+void mflow_hold_end_of(const struct net_device *dev);
 int mflow_hold_init(void);
 void mflow_hold_exit(void);
 
