@@ -130,7 +130,8 @@ bool mflow_hold_back_on(unsigned int cpu, struct sk_buff *skb)
 	struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
 	bool waits;
 
-	if (!READ_ONCE(hold->active))
+	/* As at the hook: a generic XDP program would see it twice. */
+	if (!READ_ONCE(hold->active) || mflow_runs_xdp(skb->dev))
 		return false;
 	mflow_verify_as_gro(skb);
 	spin_lock(&hold->queue.lock);

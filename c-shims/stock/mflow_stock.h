@@ -74,6 +74,7 @@ void mflow_device_dispatch_early(struct net_device *dev);
 void mflow_device_end_redirect(struct net_device *dev);
 
 /* mflow_ingress.c: the hook that takes them. */
+bool mflow_runs_xdp(const struct net_device *dev);
 void mflow_verify_as_gro(struct sk_buff *skb);
 
 /* mflow_probe_hold.c: the order of the ordinary path around tags. */
