@@ -137,6 +137,12 @@ static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
 			!test_bit(slot, mflow_written));
 }
 
+/* Returns whether a bridge may have made copies of the packet for several of its ports. Its lane has given one. */
+static bool mflow_may_be_copy(const struct sk_buff *skb)
+{
+	return skb->pkt_type == PACKET_MULTICAST || skb->pkt_type == PACKET_BROADCAST;
+}
+
 /* Counts packets that have come to their end on this CPU. Returns whether more have come than its lanes have given. */
 static bool mflow_count_arrived(struct mflow_carried *carried, u32 pkts)
 {
@@ -230,7 +236,7 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 		/* Before the packet is counted. It is collected before the NAPI runs, as softirqs are disabled. */
 		mflow_run_schedule();
 	}
-	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
+	if (kind == MFLOW_KIND_SPLIT && !mflow_may_be_copy(skb)) {
 		/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
 		bool too_many = mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
 
