@@ -176,7 +176,7 @@ static void mflow_hold_let_go(struct mflow_hold *hold)
 			return;
 		tag = mflow_stock_tag(skb);
 		if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE) {
-			this_cpu_or(mflow_carried.probed, BIT_ULL(mflow_stock_slot(tag)));
+			WRITE_ONCE(mflow_probe_cpus[mflow_stock_slot(tag)], smp_processor_id() + 1);
 			mflow_probe_note(skb, mflow_stock_slot(tag));
 		}
 		mflow_receive_behind_hook(skb);
