@@ -108,6 +108,12 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsi
 void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb)
 {
+	/*
+	 * A tunnel queues a packet of which others (taps, mirrors) have a clone elsewhere than those of its flow whose clones are gone by
+	 * now. Without memory for that, it goes on as it is.
+	 */
+	if (unlikely(skb_cloned(skb)))
+		skb_unclone(skb, GFP_ATOMIC);
 	mflow_given(skb);
 	skb_mark_napi_id(skb, &worker->napi);
 	/* GRO would set it; a device further on drops a large packet without it. */

@@ -40,7 +40,7 @@ static bool mflow_waits_for_gro(const struct mflow_stock_port *port, struct sk_b
  * lane, or has waited here. Flows of a device that has such a program stay whole, or are about to be so again, and
  * nothing waits. The kernel's GRO passes such a device by.
  */
-static bool mflow_runs_xdp(const struct net_device *dev)
+bool mflow_runs_xdp(const struct net_device *dev)
 {
 	return rcu_access_pointer(dev->xdp_prog);
 }

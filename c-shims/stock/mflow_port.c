@@ -316,7 +316,7 @@ static void mflow_port_close(struct mflow_stock_port *port)
 	mflow_port_unhook(port);
 	list_del_rcu(&port->list);
 	synchronize_net();
-	mflow_hold_end();
+	mflow_hold_end_of(port->dev);
 	mflow_lane_dev_destroy(port->list_dev);
 	mflow_lane_dev_destroy(port->gro_dev);
 	kfree(port);

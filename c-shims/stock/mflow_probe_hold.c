@@ -36,12 +36,14 @@
  * @queue:	the packets, in order. Its lock is for all fields, as other CPUs put packets here, too
  * @polls:	turns that they still wait
  * @active:	packets that take the ordinary path have to wait. Only this CPU sets it
+ * @overflows:	too many wait, so packets that come now do not, until none is left
  */
 struct mflow_hold {
 	struct napi_struct	napi;
 	struct sk_buff_head	queue;
 	unsigned int		polls;
 	bool			active;
+	bool			overflows;
 };
 
 static DEFINE_PER_CPU(struct mflow_hold, mflow_hold);
@@ -73,12 +75,20 @@ static void mflow_hold_begin_locked(struct mflow_hold *hold)
 	napi_schedule(&hold->napi);
 }
 
-/* Queues a packet while the hold is active. Under the lock. */
-static void mflow_hold_queue_locked(struct mflow_hold *hold, struct sk_buff *skb)
+/*
+ * Queues a packet while the hold is active. Returns false if too many wait: more may come than go on, from NAPIs of this CPU or from
+ * another CPU, and then the queue would have no bound. A probe or a fence waits all the same, and few come. Under the lock.
+ */
+static bool mflow_hold_queue_locked(struct mflow_hold *hold, struct sk_buff *skb)
 {
-	if (hold->queue.qlen >= MFLOW_HOLD_PKTS)
+	if (hold->queue.qlen >= MFLOW_HOLD_PKTS) {
 		hold->polls = 0;
+		hold->overflows = true;
+	}
+	if (hold->overflows && !mflow_is_lone(skb))
+		return false;
 	__skb_queue_tail(&hold->queue, skb);
+	return true;
 }
 
 /* Makes packets that take the ordinary path on this CPU from now on wait until the queues are through. Softirqs disabled. */
@@ -98,6 +108,7 @@ void mflow_hold_begin(void)
 bool mflow_hold_back(struct sk_buff *skb)
 {
 	struct mflow_hold *hold = this_cpu_ptr(&mflow_hold);
+	bool waits;
 
 	/* Only this CPU sets and clears it while packets come, so it need not be read under the lock. */
 	if (likely(!READ_ONCE(hold->active)) && !mflow_is_lone(skb))
@@ -105,9 +116,9 @@ bool mflow_hold_back(struct sk_buff *skb)
 	spin_lock(&hold->queue.lock);
 	if (!hold->active)
 		mflow_hold_begin_locked(hold);
-	mflow_hold_queue_locked(hold, skb);
+	waits = mflow_hold_queue_locked(hold, skb);
 	spin_unlock(&hold->queue.lock);
-	return true;
+	return waits;
 }
 
 /*
@@ -119,13 +130,12 @@ bool mflow_hold_back_on(unsigned int cpu, struct sk_buff *skb)
 	struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
 	bool waits;
 
-	if (!READ_ONCE(hold->active))
+	/* As at the hook: a generic XDP program would see it twice. */
+	if (!READ_ONCE(hold->active) || mflow_runs_xdp(skb->dev))
 		return false;
 	mflow_verify_as_gro(skb);
 	spin_lock(&hold->queue.lock);
-	waits = hold->active;
-	if (waits)
-		mflow_hold_queue_locked(hold, skb);
+	waits = hold->active && mflow_hold_queue_locked(hold, skb);
 	spin_unlock(&hold->queue.lock);
 	return waits;
 }
@@ -139,6 +149,7 @@ static struct sk_buff *mflow_hold_next(struct mflow_hold *hold, bool is_first)
 	skb = skb_peek(&hold->queue);
 	if (!skb) {
 		WRITE_ONCE(hold->active, false);
+		hold->overflows = false;
 	} else if (!mflow_is_lone(skb)) {
 		__skb_unlink(skb, &hold->queue);
 	} else {
@@ -165,7 +176,7 @@ static void mflow_hold_let_go(struct mflow_hold *hold)
 			return;
 		tag = mflow_stock_tag(skb);
 		if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE) {
-			this_cpu_or(mflow_carried.probed, BIT_ULL(mflow_stock_slot(tag)));
+			WRITE_ONCE(mflow_probe_cpus[mflow_stock_slot(tag)], smp_processor_id() + 1);
 			mflow_probe_note(skb, mflow_stock_slot(tag));
 		}
 		mflow_receive_behind_hook(skb);
@@ -212,6 +223,33 @@ void mflow_hold_wait(void)
 	}
 }
 
+/*
+ * Ends the waiting of a device's packets: when it returns, none waits. If a CPU does not run, they are dropped. Packets of other devices
+ * go on waiting. Process context; no packet of @dev comes any more.
+ */
+void mflow_hold_end_of(const struct net_device *dev)
+{
+	struct sk_buff *skb, *next;
+	struct sk_buff_head left;
+	unsigned int cpu;
+
+	mflow_hold_wait();
+	__skb_queue_head_init(&left);
+	for_each_possible_cpu(cpu) {
+		struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
+
+		spin_lock_bh(&hold->queue.lock);
+		skb_queue_walk_safe(&hold->queue, skb, next) {
+			if (skb->dev != dev)
+				continue;
+			__skb_unlink(skb, &hold->queue);
+			__skb_queue_tail(&left, skb);
+		}
+		spin_unlock_bh(&hold->queue.lock);
+	}
+	__skb_queue_purge(&left);
+}
+
 /* Ends the waiting: when it returns, no packet waits. Process context; no packet comes any more. */
 void mflow_hold_end(void)
 {
@@ -228,6 +266,7 @@ void mflow_hold_end(void)
 		spin_lock(&hold->queue.lock);
 		__skb_queue_purge(&hold->queue);
 		hold->polls = 0;
+		hold->overflows = false;
 		WRITE_ONCE(hold->active, false);
 		spin_unlock(&hold->queue.lock);
 		local_bh_enable();

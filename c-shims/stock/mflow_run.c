@@ -159,10 +159,13 @@ void mflow_run_exit(void)
 {
 	unsigned int cpu;
 
+	for_each_possible_cpu(cpu)
+		napi_disable(&per_cpu_ptr(&mflow_run, cpu)->napi);
+	/* A poll completes first, and parks then: that may not have ended. */
+	synchronize_net();
 	for_each_possible_cpu(cpu) {
 		struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
 
-		napi_disable(&run->napi);
 		__netif_napi_del(&run->napi);
 		local_bh_disable();
 		mflow_run_park(run->collector);

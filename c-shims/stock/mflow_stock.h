@@ -74,6 +74,7 @@ void mflow_device_dispatch_early(struct net_device *dev);
 void mflow_device_end_redirect(struct net_device *dev);
 
 /* mflow_ingress.c: the hook that takes them. */
+bool mflow_runs_xdp(const struct net_device *dev);
 void mflow_verify_as_gro(struct sk_buff *skb);
 
 /* mflow_probe_hold.c: the order of the ordinary path around tags. */
@@ -83,6 +84,7 @@ bool mflow_hold_is_clear(void);
 void mflow_hold_begin(void);
 void mflow_hold_wait(void);
 void mflow_hold_end(void);
+void mflow_hold_end_of(const struct net_device *dev);
 int mflow_hold_init(void);
 void mflow_hold_exit(void);
 
@@ -117,6 +119,9 @@ void mflow_run_exit(void);
 /* The slots whose last packet was a datagram, a probe or a split one. Written where that changes. */
 extern unsigned long mflow_datagrams[BITS_TO_LONGS(MFLOW_SLOTS)];
 
+/* For each slot, one more than the CPU on which its last probe has begun its way; 0: that probe has ended. */
+extern unsigned int mflow_probe_cpus[MFLOW_SLOTS];
+
 int mflow_merge_begin(struct net *net);
 void mflow_merge_end(struct net *net);
 
@@ -146,7 +151,6 @@ struct mflow_looked {
  * struct mflow_carried - the packets that lanes have given to the stack on a CPU, and those that have come to the merge point
  * @given:	packets on the wire; wraps
  * @arrived:	the same
- * @probed:	the slots whose last probe was sent here, a bit for each
  * @tags:	for each slot, the tag that a lane has given last
  * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
@@ -155,7 +159,6 @@ struct mflow_looked {
 struct mflow_carried {
 	u32	given;
 	u32	arrived;
-	u64	probed;
 	u32	tags[MFLOW_SLOTS];
 	u64	datagrams;
 	u32	heir;

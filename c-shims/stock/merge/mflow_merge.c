@@ -30,6 +30,8 @@ static_assert(MFLOW_MERGE_PRIORITY < NF_IP_PRI_CONNTRACK_CONFIRM);
 
 DECLARE_BITMAP(mflow_datagrams, MFLOW_SLOTS) __read_mostly;
 
+unsigned int mflow_probe_cpus[MFLOW_SLOTS];
+
 /* The slots on whose way something does not take lists of datagrams. Written where that changes. */
 static DECLARE_BITMAP(mflow_listless, MFLOW_SLOTS) __read_mostly;
 
@@ -111,12 +113,12 @@ static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u
 }
 
 /* Returns whether something has taken the probe to another CPU: lanes would not know when their packets arrive. */
-static bool mflow_probe_has_moved(struct mflow_carried *carried, u32 tag)
+static bool mflow_probe_has_moved(unsigned int slot)
 {
-	u64 slot = BIT_ULL(mflow_stock_slot(tag));
-	bool moved = !(carried->probed & slot);
+	bool moved = READ_ONCE(mflow_probe_cpus[slot]) != smp_processor_id() + 1;
 
-	carried->probed &= ~slot;
+	if (!moved)
+		WRITE_ONCE(mflow_probe_cpus[slot], 0);
 	return moved;
 }
 
@@ -137,6 +139,12 @@ static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
 			!test_bit(slot, mflow_written));
 }
 
+/* Returns whether a bridge may have made copies of the packet for several of its ports. Its lane has given one. */
+static bool mflow_may_be_copy(const struct sk_buff *skb)
+{
+	return skb->pkt_type == PACKET_MULTICAST || skb->pkt_type == PACKET_BROADCAST;
+}
+
 /* Counts packets that have come to their end on this CPU. Returns whether more have come than its lanes have given. */
 static bool mflow_count_arrived(struct mflow_carried *carried, u32 pkts)
 {
@@ -150,11 +158,11 @@ static bool mflow_count_arrived(struct mflow_carried *carried, u32 pkts)
 
 /* The probe of a slot is at its end: the path is as it was, or has a fault. The packet goes on without a tag. */
 static unsigned int mflow_end_probe(const struct mflow_ops *ops, struct sk_buff *skb, u32 tag,
-				    struct mflow_carried *carried, unsigned int fault)
+				    unsigned int fault)
 {
 	u32 pkts = mflow_stock_wire_pkts(skb);
 
-	if (mflow_probe_has_moved(carried, tag) && !fault)
+	if (mflow_probe_has_moved(mflow_stock_slot(tag)) && !fault)
 		fault = MFLOW_PATH_QUEUES;
 	if (fault)
 		ops->unsuited(skb, NULL, fault);
@@ -213,24 +221,22 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 		return NF_ACCEPT;
 	}
 	if (end == MFLOW_END_TUNNEL || end == MFLOW_END_ORDERED) {
-		if (fault) {
+		if (fault)
 			ops->unsuited(skb, NULL, fault);
-			carried->probed &= ~BIT_ULL(mflow_stock_slot(tag));
-		}
 		return NF_ACCEPT;
 	}
 
 	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
 		mflow_note_end(skb, tag, state->pf);
 	if (kind == MFLOW_KIND_PROBE)
-		return mflow_end_probe(ops, skb, tag, carried, fault);
+		return mflow_end_probe(ops, skb, tag, fault);
 
 	if (kind == MFLOW_KIND_SPLIT) {
 		mflow_note_receiver(state->net, skb, mflow_stock_slot(tag), state->pf);
 		/* Before the packet is counted. It is collected before the NAPI runs, as softirqs are disabled. */
 		mflow_run_schedule();
 	}
-	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
+	if (kind == MFLOW_KIND_SPLIT && !mflow_may_be_copy(skb)) {
 		/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
 		bool too_many = mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
 

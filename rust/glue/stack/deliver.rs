@@ -58,7 +58,7 @@ pub(crate) unsafe fn carry(packet: SkBuff) {
     unsafe { ffi::mflow_receive_skb(packet.into_raw()) };
 }
 
-/// Queues a packet behind the packets that wait on the ordinary path of another CPU. Returns it if none do.
+/// Queues a packet behind the packets that wait on the ordinary path of another CPU. Returns it if none wait, or too many.
 ///
 /// # Safety: softirqs are disabled, it is a possible CPU, and the packet comes from a hook at the device's ingress.
 pub(crate) unsafe fn keep_behind(packet: SkBuff, cpu: u32) -> Option<SkBuff> {
