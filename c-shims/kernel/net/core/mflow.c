@@ -1004,6 +1004,9 @@ bool __mflow_drain(struct sock *sk)
 	const struct mflow_ops *ops;
 	bool got = false;
 
+	/* A program of a sockmap reads where packets are delivered: deliveries would nest there. */
+	if (in_softirq())
+		return false;
 	local_bh_disable();
 	ops = rcu_dereference_bh(mflow_ops);
 	if (ops)
