@@ -239,7 +239,11 @@ void mflow_napi_del(struct napi_struct *napi)
 {
 	const struct mflow_ops *ops;
 
-	if (!READ_ONCE(napi->mflow_source))
+	/*
+	 * The module may be about to give it a source. Who goes to sleep may hold no rtnl here, as virtio_net:
+	 * so the module's lock is waited for, and devices that are detached get no sources.
+	 */
+	if (!READ_ONCE(napi->mflow_source) && !READ_ONCE(napi->dev->mflow_port))
 		return;
 
 	mutex_lock(&mflow_ops_mutex);
