@@ -35,6 +35,9 @@ void mflow_device_walk_napis(struct net_device *dev, void *found)
 	struct napi_struct *napi;
 
 	ASSERT_RTNL();
+	/* Its NAPIs may go without rtnl, see mflow_napi_del(). */
+	if (!netif_device_present(dev))
+		return;
 	list_for_each_entry(napi, &dev->napi_list, dev_list)
 		mflow_napi_found(found, napi);
 }

@@ -314,9 +314,15 @@ pub(crate) fn stop_all() {
     let _ = configuration.apply(&rtnl, knobs);
 }
 
-/// Ends the source of a NAPI that goes, and is disabled. Process context, perhaps under rtnl.
+/// Ends the source of a NAPI that goes, and is disabled, if it has one. Process context, perhaps under rtnl.
 pub(crate) fn napi_gone(napi: Napi) {
-    Configuration::lock().stop(pool::slots(), |_, source| source.napi() == Some(napi));
+    let mut configuration = Configuration::lock();
+    let mut has_source = false;
+    configuration.for_each_source(|_, source| has_source |= source.napi() == Some(napi));
+    // Many have none, and their end is not to wait for grace periods.
+    if has_source {
+        configuration.stop(pool::slots(), |_, source| source.napi() == Some(napi));
+    }
 }
 
 /// Events of devices and CPUs reach us as long as it lives.

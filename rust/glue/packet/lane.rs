@@ -374,15 +374,22 @@ impl Lane {
         }
     }
 
+    /// Brings all that was received to the merge point.
+    ///
+    /// # Safety: in the poll, and not in a call of the stack.
+    unsafe fn let_go(&self, worker: Polling<'_>) {
+        worker.flush();
+        // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
+        unsafe { (*self.joiner.get()).note_flushed() };
+    }
+
     /// Brings all that was received to the merge point, and parks it.
     ///
     /// # Safety: in the poll, and not in a call of the stack.
     unsafe fn flush(&self, slots: &Slots, worker: Polling<'_>) {
-        worker.flush();
-        // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
-        unsafe { (*self.joiner.get()).note_flushed() };
-        // SAFETY: By the contract we are in the poll.
+        // SAFETY: By the contract we are in the poll, and not in a call of the stack.
         let owed = unsafe {
+            self.let_go(worker);
             self.park_collected(slots);
             core::mem::take(&mut *self.owes_merge.get())
         };
@@ -412,21 +419,37 @@ impl Lane {
                 .datagram_form(slot, || self.form_of_batch(&packet, joins, watch));
             (form, (*self.gro.get()).goes_past(slot))
         };
-        // The answer is the same for all packets of an inner flow. So all of them go the same way, and none overtakes another.
         let goes_past = joins_nothing && packet.verify();
         if goes_past {
             packet.pull_overlay_headers();
             worker.receive_past_gro(packet);
+        } else if joins_nothing {
+            // SAFETY: By the contract we are in the poll, and not in a call of the stack.
+            unsafe { self.receive_between(worker, packet, form) };
         } else {
             let joined = worker.receive(packet, form);
             // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
-            unsafe { (*self.joiner.get()).note_received(tag) };
-            if !joins_nothing {
-                // SAFETY: As above.
-                unsafe { (*self.gro.get()).note(slot, joined) };
+            unsafe {
+                (*self.joiner.get()).note_received(tag);
+                (*self.gro.get()).note(slot, joined);
             }
         }
         goes_past
+    }
+
+    /// Gives a packet to GRO whose flow's other packets go past GRO, and keeps it in its place among them. What tells such a packet
+    /// from the others may be its sender's choice: a datagram in no tunnel may begin like one in a tunnel.
+    ///
+    /// # Safety: in the poll, and not in a call of the stack.
+    #[cold]
+    unsafe fn receive_between(&self, worker: Polling<'_>, packet: SkBuff, form: DatagramForm) {
+        // SAFETY: By the contract we are in the poll, and not in a call of the stack. GRO holds nothing when its work is done, as all that
+        // it has got has been let go.
+        unsafe {
+            self.let_go(worker);
+            worker.receive(packet, form);
+            self.let_go(worker);
+        }
     }
 
     /// Adds the frame of a request to the packet that GRO holds, or builds a packet of it, and counts why.

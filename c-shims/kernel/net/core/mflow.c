@@ -239,7 +239,11 @@ void mflow_napi_del(struct napi_struct *napi)
 {
 	const struct mflow_ops *ops;
 
-	if (!READ_ONCE(napi->mflow_source))
+	/*
+	 * The module may be about to give it a source. Who goes to sleep may hold no rtnl here, as virtio_net:
+	 * so the module's lock is waited for, and devices that are detached get no sources.
+	 */
+	if (!READ_ONCE(napi->mflow_source) && !READ_ONCE(napi->dev->mflow_port))
 		return;
 
 	mutex_lock(&mflow_ops_mutex);
@@ -921,10 +925,38 @@ bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb)
 	return false;
 }
 
+/*
+ * Returns whether a look-up by the segment's addresses would miss this listener. A rule (TPROXY) or a program
+ * has assigned it, and sees the segment no more. TPROXY gives a reference, as no look-up of a listener does. A
+ * program that has checked a SYN cookie leaves the request with the segment.
+ */
+static bool mflow_is_assigned(const struct sock *listener,
+			      const struct sk_buff *skb, bool refcounted)
+{
+	if (refcounted || skb->sk ||
+	    inet_sk(listener)->inet_num != ntohs(tcp_hdr(skb)->dest))
+		return true;
+	if (skb->protocol == htons(ETH_P_IP))
+		return listener->sk_rcv_saddr &&
+		       listener->sk_rcv_saddr != ip_hdr(skb)->daddr;
+#if IS_ENABLED(CONFIG_IPV6)
+	return !ipv6_addr_any(&listener->sk_v6_rcv_saddr) &&
+	       !ipv6_addr_equal(&listener->sk_v6_rcv_saddr,
+				&ipv6_hdr(skb)->daddr);
+#else
+	return false;
+#endif
+}
+
 bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted)
 {
-	if (READ_ONCE(sk->sk_state) == TCP_LISTEN)
-		return __mflow_merge_handshake(sk, skb);
+	if (READ_ONCE(sk->sk_state) == TCP_LISTEN) {
+		if (!mflow_is_assigned(sk, skb, refcounted))
+			return __mflow_merge_handshake(sk, skb);
+		/* Looked up once more it would be refused. */
+		mflow_pass(skb);
+		return false;
+	}
 
 	/* Here the checksum is parallel work. TCP drops and counts a bad one. */
 	if (!refcounted || !mflow_needs_order(sk) ||
@@ -976,6 +1008,9 @@ bool __mflow_drain(struct sock *sk)
 	const struct mflow_ops *ops;
 	bool got = false;
 
+	/* A program of a sockmap reads where packets are delivered: deliveries would nest there. */
+	if (in_softirq())
+		return false;
 	local_bh_disable();
 	ops = rcu_dereference_bh(mflow_ops);
 	if (ops)
