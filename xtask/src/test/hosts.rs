@@ -275,7 +275,7 @@ pub(super) const OF_GROUP: draw::Part = draw::Part::Quarter;
 
 /// The part of the cases in which rules come during a split, of all groups; tidy looks at this likewise. They take twice as long
 /// as others.
-pub(super) const OF_DURING: draw::Part = draw::Part::Fifth;
+pub(super) const OF_DURING: draw::Part = draw::Part::Eighth;
 
 /// Returns the cases of the default run: of those that differ in the family of addresses alone one, and a part of each group.
 fn drawn(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {

@@ -22,7 +22,7 @@ const CYCLIC_ONLY: &str = "fault-lost-interrupt fault-event-overrun fault-events
                            fault-link fault-stall";
 
 /// The part of each kind of the driver's own cases that the default run draws; tidy holds the cases' README against this.
-pub(super) const OF_DRIVER: draw::Part = draw::Part::Fifth;
+pub(super) const OF_DRIVER: draw::Part = draw::Part::Eighth;
 
 /// The cases that the default run leaves out.
 const FULL_ONLY: &str = "cycle-20";

@@ -186,8 +186,8 @@ fn long_pkts() -> Result<u64> {
     Ok(nft::counted(CONTAINER, "long")?.pkts)
 }
 
-/// Waits until frames join. Returns how many the NIC has received meanwhile.
-fn until_joined(live: &impl Live) -> Result<u64> {
+/// Waits until many frames have joined. Returns how many the NIC has received meanwhile.
+pub(super) fn until_joined(live: &impl Live) -> Result<u64> {
     until_grown(live, "frames join", JOINED_FRAMES, joined_frames)
 }
 
