@@ -172,6 +172,16 @@ static bool is_split_before(const struct sk_buff *skb)
 	return skb->mflow && !mflow_is_probe(skb);
 }
 
+/* Returns whether an ifb has had the packet, and gives it to the stack once more as its device's. */
+static bool mflow_has_been_redirected(const struct sk_buff *skb)
+{
+#ifdef CONFIG_NET_REDIRECT
+	return skb->from_ingress;
+#else
+	return false;
+#endif
+}
+
 /* The device if packets that come from it are taken here, behind GRO or where it was left out. */
 static struct mflow_port *mflow_port_behind_gro(const struct sk_buff *skb)
 {
@@ -180,7 +190,8 @@ static struct mflow_port *mflow_port_behind_gro(const struct sk_buff *skb)
 	if (likely(!port) || (READ_ONCE(port->uses_gro) &&
 			      !READ_ONCE(port->splits_behind_gro)))
 		return NULL;
-	return port;
+	/* It was taken, or not, when it came from the device itself. */
+	return mflow_has_been_redirected(skb) ? NULL : port;
 }
 
 bool __mflow_split_ingress(struct sk_buff *skb)
