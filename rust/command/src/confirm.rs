@@ -80,7 +80,7 @@ impl Lock {
         };
         let record: Record = serde_json::from_str(&text)
             .with_context(|| format!("{} is no record of mflow; remove it", path.display()))?;
-        Ok((record.load == load(root)?).then_some(record))
+        Ok((Some(record.load) == load(root)).then_some(record))
     }
 
     /// Takes the record away: nothing is set back.
@@ -101,11 +101,10 @@ struct Record {
     old: Vec<(String, String)>,
 }
 
-fn load(root: &Path) -> Result<u64> {
-    let folder = root.join("sys/module/mflow");
-    Ok(fs::metadata(folder)
-        .context("the module is not loaded")?
-        .ino())
+/// Returns the number by which the loaded module is told from one that is loaded later; nothing if none is.
+fn load(root: &Path) -> Option<u64> {
+    let folder = fs::metadata(root.join("sys/module/mflow"));
+    folder.ok().map(|folder| folder.ino())
 }
 
 /// Prepares that the steps are set back after some seconds. Call it before the first of them is taken.
@@ -116,7 +115,7 @@ pub fn arm(lock: &Lock, root: &Path, steps: &[Step], seconds: u64) -> Result<()>
         .rev()
         .map(|step| (step.old.name().to_owned(), step.old.value()));
     let record = Record {
-        load: load(root)?,
+        load: load(root).context("the module is not loaded")?,
         old: old.collect(),
         name,
     };
@@ -189,12 +188,11 @@ pub fn go_back(root: &Path, name: &str, after: Option<Duration>) -> Result<()> {
         thread::sleep(time);
     }
     let lock = Lock::take(root)?;
-    match lock.pending(root)? {
-        Some(record) if record.name == name => {}
-        // It was confirmed, or there is another module now.
-        _ => return Ok(()),
-    }
-    let record = lock.pending(root)?.context("there is one")?;
+    let pending = lock.pending(root)?;
+    let Some(record) = pending.filter(|record| record.name == name) else {
+        // It was confirmed, or there is another module now, or none.
+        return Ok(());
+    };
     let module = module::open(root)?;
     let mut left = Vec::new();
     for (name, value) in &record.old {

@@ -86,7 +86,7 @@ impl Diagnosis {
         }
         if !self.switch_on.is_empty() {
             lines.push(
-                "These lines switch mflow on; the last one shows what flows gain:".to_owned(),
+                "These lines switch mflow on; a minute later it is off again unless the last one is typed:".to_owned(),
             );
             lines.extend(self.switch_on.iter().map(|line| format!("  {line}")));
         }
@@ -195,8 +195,8 @@ fn switch_on(snapshot: &Snapshot) -> Vec<String> {
         Module::NotLoaded => {
             return vec![
                 format!("modprobe mflow cpus=auto devices={}", names.join(",")),
-                "mflow set enabled 1 --confirm 60 && mflow status && mflow confirm".to_owned(),
-                "mflow flows".to_owned(),
+                "mflow set enabled 1 --confirm 60".to_owned(),
+                "mflow flows && mflow confirm".to_owned(),
             ]
         }
         Module::Unreadable(_) => return Vec::new(),
@@ -211,8 +211,8 @@ fn switch_on(snapshot: &Snapshot) -> Vec<String> {
         .collect();
     vec![
         format!("mflow set cpus auto{devices} enabled 1 --confirm 60"),
-        "mflow status && mflow confirm".to_owned(),
         "mflow flows".to_owned(),
+        "mflow confirm".to_owned(),
     ]
 }
 
