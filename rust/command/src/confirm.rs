@@ -90,7 +90,7 @@ impl Lock {
     }
 }
 
-/// What is to be set back.
+/// The values that are to be set back.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     /// The name of the change.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the comments in the module's code say of counters and reasons, for people. Each has two paragraphs.
+//! The words that comments in the module's code have for counters and reasons, for people. Each has two paragraphs.
 
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::report::reason::Reason;

@@ -65,7 +65,7 @@ const COUNTERS: &[(&str, &str)] = &[
 const LANE: (&str, &str) = ("lane_cpu", "_pkts");
 const STAGE: (&str, &str) = ("stage_cpu", "_loaded");
 
-/// All that metrics are made of. `None`: the module is not loaded.
+/// All that metrics are made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
     /// The module's version, and its way into the stack.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What limits a flow on this host, and what helps.
+//! The limit of a flow on this host, and the things that help.
 //!
 //! `read` takes a [`snapshot`], `causes` are functions of it alone, and [`Diagnosis::of`] makes sentences of all.
 

@@ -87,7 +87,7 @@ pub struct Device {
     pub rx_missed: u64,
 }
 
-/// What sockets of a network namespace have counted in the interval.
+/// The counts of sockets of a network namespace in the interval.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     /// The name of a program in it.
@@ -123,7 +123,7 @@ pub struct Loaded {
     pub devices: Option<Vec<String>>,
     /// The fast flows.
     pub flows: FlowList,
-    /// What it has counted in the interval.
+    /// The counts that were added in the interval.
     pub counted: Stats,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module itself tells: why flows are whole, and what is late.
+//! Causes that the module itself tells: why flows are whole, and what is late.
 
 use std::collections::BTreeMap;
 
