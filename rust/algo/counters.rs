@@ -26,6 +26,13 @@ macro_rules! counters {
                     $(Counter::$variant => $name,)*
                 }
             }
+
+            /// Returns the lines of its comment: two paragraphs, of which the first says what it counts.
+            pub const fn comment(self) -> &'static [&'static str] {
+                match self {
+                    $(Counter::$variant => &[$($text,)*],)*
+                }
+            }
         }
     };
 }

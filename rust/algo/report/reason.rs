@@ -8,13 +8,23 @@ use crate::algo::counters::Counter;
 use crate::algo::knobs::{Knobs, Mode};
 use crate::algo::merge::slot::PathFault;
 
+/// Takes a line of a comment out of its attribute; other attributes have none.
+macro_rules! comment_line {
+    (doc = $text:literal) => {
+        $text
+    };
+    ($($other:tt)*) => {
+        ""
+    };
+}
+
 macro_rules! reasons {
-    ($($(#[$attribute:meta])* $variant:ident = $name:literal, $words:literal;)*) => {
+    ($($(#[$($attribute:tt)*])* $variant:ident = $name:literal, $words:literal;)*) => {
         /// Why a flow is not split, or not any longer.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Reason {
-            $($(#[$attribute])* $variant,)*
+            $($(#[$($attribute)*])* $variant,)*
         }
 
         impl Reason {
@@ -32,6 +42,13 @@ macro_rules! reasons {
             pub const fn words(self) -> &'static str {
                 match self {
                     $(Reason::$variant => $words,)*
+                }
+            }
+
+            /// Returns the lines of its comment: two paragraphs, of which the second says what an operator may do.
+            pub const fn comment(self) -> &'static [&'static str] {
+                match self {
+                    $(Reason::$variant => &[$(comment_line!($($attribute)*),)*],)*
                 }
             }
         }

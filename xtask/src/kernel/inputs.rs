@@ -61,6 +61,7 @@ pub(crate) fn patch_dir(project: &Path) -> PathBuf {
 pub(crate) fn module_files(project: &Path) -> Result<BTreeMap<String, Wanted>> {
     let shims = project.join("c-shims");
     let not_ours = [
+        project.join("rust/command"),
         project.join("rust/explorer"),
         project.join("rust/host"),
         project.join("rust/hike"),

@@ -60,10 +60,10 @@ const WELCOME: &[&str] = &[
     "tee", "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
 ];
 
-/// The programs of the project that run in a guest beside the guest program: HIKE's daemon and its command, with the features
-/// that tests need.
-const OWN: &[&str] = &["hiked", "hike"];
-const OWN_PACKAGE: &str = "mflow-hike-manager";
+/// The programs of the project that run in a guest beside the guest program: the command for operators, and HIKE's daemon and its
+/// command, with the features that tests need.
+const OWN: &[&str] = &["mflow", "hiked", "hike"];
+const OWN_PACKAGES: [&str; 2] = ["mflow-command", "mflow-hike-manager"];
 const OWN_FEATURES: &str = "mflow-hike-manager/fail-points";
 
 /// Returns the other programs of the project that run in a guest.
@@ -87,7 +87,8 @@ pub(crate) fn guest_program() -> Result<PathBuf> {
                     "--target",
                     TARGET,
                 ])
-                .args(["--package", "mflow-guest", "--package", OWN_PACKAGE])
+                .args(["--package", "mflow-guest"])
+                .args(OWN_PACKAGES.map(|name| format!("--package={name}")))
                 .args(["--features", OWN_FEATURES])
                 .env("RUSTFLAGS", "-C target-feature=+crt-static"),
         )?;

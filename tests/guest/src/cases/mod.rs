@@ -130,6 +130,7 @@ fn all() -> Vec<Case> {
     [
         operation::control::datagrams(),
         operation::knobs::cases(),
+        operation::command::cases(),
         operation::no_debugfs::cases(),
         traffic::shapes::datagrams(),
         traffic::datagrams::gaps::tail::cases(),

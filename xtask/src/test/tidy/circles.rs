@@ -15,6 +15,7 @@ use super::modules::{Modules, Segments};
 /// The roots of crates, and the folders below them that are looked at.
 const FOLDERS: &[(&str, &str)] = &[
     ("rust", "rust/algo"),
+    ("rust/command/src", "rust/command/src"),
     ("rust/hike/src", "rust/hike/src"),
     ("rust/hike/manager/src", "rust/hike/manager/src"),
     ("tests/guest/src", "tests/guest/src"),

@@ -2,6 +2,7 @@
 
 //! The acts of operators under traffic, and the answers that they get.
 
+pub(crate) mod command;
 pub(crate) mod control;
 pub(crate) mod devices;
 pub(crate) mod held;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module as the command sees it, whatever the way to it is: what it tells ([`Module`]), what can be asked of it ([`Setting`]),
+//! and why it can't be reached ([`Unreachable`]). [`debugfs`] is the one way there is; another one has the same functions.
+
+pub mod debugfs;
+pub mod kernel_log;
+pub mod text;
+
+use std::io;
+use std::path::Path;
+
+use mflow_algo::algo::knobs::{Knob, KNOBS};
+
+use self::text::{Builder, FlowList, Stats, Version};
+
+/// The name of the file, and of the setting, that says which devices are opted in.
+pub const DEVICES: &str = "devices";
+
+/// A loaded module.
+pub trait Module {
+    /// Returns its version, and its way into the kernel's stack.
+    fn version(&self) -> Result<Version, Unreachable>;
+    /// Returns the value of a knob as it is written.
+    fn knob(&self, knob: Knob) -> Result<String, Unreachable>;
+    /// Returns the opted-in devices.
+    fn devices(&self) -> Result<Vec<String>, Unreachable>;
+    /// Returns the CPUs that are lanes now, as a list such as `2-5`.
+    fn lanes(&self) -> Result<String, Unreachable>;
+    /// Returns which core may build the packets of how many queues of each device.
+    fn builders(&self) -> Result<Vec<Builder>, Unreachable>;
+    /// Returns the fast flows.
+    fn flows(&self) -> Result<FlowList, Unreachable>;
+    /// Returns the counters and gauges.
+    fn stats(&self) -> Result<Stats, Unreachable>;
+    /// Sets something. Returns what the module remarks on it. If it is refused, the old state stays.
+    fn set(&self, setting: &Setting) -> Result<Vec<String>, Refused>;
+}
+
+/// Something to be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// A knob to this value.
+    Knob(Knob, String),
+    /// A device to be opted in.
+    AddDevice(String),
+    /// A device to be opted out.
+    RemoveDevice(String),
+}
+
+impl Setting {
+    /// Returns the name that operators give to what is set.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Knob(knob, _) => knob.spec().name(),
+            Self::AddDevice(_) | Self::RemoveDevice(_) => DEVICES,
+        }
+    }
+
+    /// Returns the value as it is written.
+    pub fn value(&self) -> String {
+        match self {
+            Self::Knob(_, value) => value.clone(),
+            Self::AddDevice(name) => format!("+{name}"),
+            Self::RemoveDevice(name) => format!("-{name}"),
+        }
+    }
+}
+
+/// Returns the knob of this name.
+pub fn knob_named(name: &str) -> Option<Knob> {
+    let mut all = KNOBS.iter();
+    all.find(|spec| spec.name() == name).map(|spec| spec.knob)
+}
+
+/// The refusal of a setting.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The module refuses the value, and says what is allowed.
+    #[error("{0}")]
+    Value(String),
+    /// The module can't be reached.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+}
+
+/// The reason why the module can't be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreachable {
+    /// It is not loaded; an installed one could be.
+    #[error("the module mflow is not loaded; load it: modprobe mflow cpus=auto devices=NIC (NIC: the device on which the overlay's packets arrive)")]
+    NotLoaded,
+    /// It is not loaded, and this kernel has none.
+    #[error("the module mflow is not loaded, and kernel {0} has none; install the package mflow-dkms, and then: modprobe mflow cpus=auto devices=NIC")]
+    NotInstalled(String),
+    /// Others than root have asked.
+    #[error("only root can ask the module; run it as root")]
+    NotRoot,
+    /// Nothing is mounted where debugfs is to be.
+    #[error("debugfs is not mounted; mount it: mount -t debugfs none {0}")]
+    NotMounted(String),
+    /// The kernel has no debugfs.
+    #[error("the kernel was started without debugfs (debugfs=off or no-mount on its command line), so the module has no files: its knobs are parameters, in /etc/modprobe.d/mflow.conf, and nothing shows flows and counters")]
+    NoDebugfs,
+    /// Kernel lockdown, which secure boot brings, forbids it.
+    #[error("{0} can be neither read nor written, as the kernel is locked down (secure boot): put knobs into /etc/modprobe.d/mflow.conf, and load the module again")]
+    LockedDown(&'static str),
+    /// A text is not as the module prints it.
+    #[error(
+        "{file} of the module can't be understood: {line:?}; is the command older than the module?"
+    )]
+    Text {
+        /// The name of the file.
+        file: &'static str,
+        /// The line.
+        line: String,
+    },
+    /// All else.
+    #[error("cannot use {path}: {error}")]
+    Other {
+        /// The path of the file.
+        path: String,
+        /// The kernel's error.
+        error: io::Error,
+    },
+}
+
+impl Unreachable {
+    /// Returns whether the module is not loaded.
+    pub fn is_not_loaded(&self) -> bool {
+        matches!(self, Self::NotLoaded | Self::NotInstalled(_))
+    }
+}
+
+/// Opens the way to the loaded module. `root` is the folder that has `sys` and `lib`: `/` but in tests.
+pub fn open(root: &Path) -> Result<Box<dyn Module>, Unreachable> {
+    Ok(Box::new(debugfs::Debugfs::open(root)?))
+}

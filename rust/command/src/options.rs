@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The command line of `mflow`, of which help, completion and man pages are made.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The exit statuses, as the help has them.
+const EXIT: &str = "\
+Exit status:
+  0  done; diagnose: nothing to do
+  1  diagnose: something was found
+  2  it could not be done, which one sentence on standard error says
+  3  the module is not loaded (status, set, get, flows, confirm)";
+
+const EXAMPLES: &str = "\
+Examples:
+  mflow status                              is it on, and what does it do
+  mflow set cpus auto devices +eth0 enabled 1
+  mflow set batch_pkts 64 --confirm 60      back in a minute, unless: mflow confirm
+  mflow flows --json
+  mflow metrics --file /var/lib/prometheus/node-exporter/mflow.prom
+  mflow diagnose                            is one core the limit here; needs no module";
+
+/// Shows what the module mflow does, sets its knobs, and says what limits a flow on this host
+#[derive(Debug, Parser)]
+#[command(
+    name = "mflow",
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    after_help = format!("{EXAMPLES}\n\n{EXIT}")
+)]
+pub struct Cli {
+    /// Print JSON; `mflow schema` prints its schema
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// The command to run
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+impl Cli {
+    /// Reads a command line; ends the process with the help, or with what is wrong, if it is no command.
+    pub fn of_args(args: impl IntoIterator<Item = OsString>) -> Self {
+        Self::parse_from(options_first(args))
+    }
+}
+
+/// Moves options of `set` in front of the knobs. Behind them they would be values: one of `devices` may begin with a hyphen, too.
+fn options_first(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    let Some(set) = args.iter().position(|arg| arg == "set") else {
+        return args;
+    };
+    let (mut options, mut knobs) = (Vec::new(), Vec::new());
+    let mut behind = args.drain(set + 1..);
+    while let Some(arg) = behind.next() {
+        let is_confirm = arg == "--confirm";
+        if arg.as_encoded_bytes().starts_with(b"--") {
+            options.push(arg);
+            if is_confirm {
+                options.extend(behind.next());
+            }
+        } else {
+            knobs.push(arg);
+        }
+    }
+    drop(behind);
+    args.extend(options);
+    args.extend(knobs);
+    args
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show if the module is loaded and on, its lanes and devices, and what is late or dropped
+    #[command(
+        after_help = "Examples:\n  mflow status\n  mflow status --json | jq .enabled\n\nEnds with 3 if the module is not loaded."
+    )]
+    Status,
+    /// Set knobs: all of those that are given, or none
+    ///
+    /// Values are as the module's files take them. Where several knobs have to be set one after the other, the command finds the order.
+    /// If one value is refused, the knobs that were set before it are set back.
+    #[command(
+        after_help = "Examples:\n  mflow set enabled 0\n  mflow set layout lane+stage load_threshold_pct 0 cpus 2-5\n  mflow set devices +eth1        opts in one more device\n  mflow set devices eth0,eth1    opts in these, and no others\n  mflow set cpus ''              no lanes\n\nEnds with 2 if a value is refused, and says what is allowed."
+    )]
+    Set(Set),
+    /// Show knobs, with the values that they can have
+    #[command(
+        after_help = "Examples:\n  mflow get            all, with what is allowed\n  mflow get cpus       the value alone"
+    )]
+    Get {
+        /// The knob, or `devices` [default: all]
+        knob: Option<String>,
+    },
+    /// Keep what `set --confirm` has set
+    #[command(
+        after_help = "Example:\n  mflow set enabled 1 --confirm 60 && sleep 30 && mflow confirm\n\nEnds with 2 if nothing waits for it."
+    )]
+    Confirm,
+    /// Show the fast flows: what each gains from being split, or why it is whole
+    #[command(
+        after_help = "Examples:\n  mflow flows\n  mflow flows --json | jq '.flows[] | select(.state == \"whole\") | .why.reason'"
+    )]
+    Flows,
+    /// Print counters and states as metrics, in OpenMetrics text
+    ///
+    /// Without the module there is one metric: mflow_loaded 0.
+    #[command(
+        after_help = "Example, as root each minute:\n  mflow metrics --file /var/lib/prometheus/node-exporter/mflow.prom\n\nEnds with 0 without the module, too."
+    )]
+    Metrics {
+        /// Write this file, for node_exporter's textfile collector, in the older text of Prometheus that it reads. It is written
+        /// aside and renamed, so that nobody sees half of it
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
+    /// Look at this host for some seconds, and say what limits a flow here
+    ///
+    /// Run it while the traffic flows that is too slow. It changes nothing, and needs no module. The network namespace it runs in is
+    /// that of the host; counters of sockets are those of all namespaces.
+    #[command(
+        after_help = "Examples:\n  mflow diagnose\n  mflow diagnose --seconds 30 --json\n\nEnds with 0 if there is nothing to do, and with 1 if there is."
+    )]
+    Diagnose {
+        /// The time for which it looks at counters
+        #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = look)]
+        seconds: Duration,
+    },
+    /// Print the JSON schema of all that --json prints
+    Schema,
+    /// Print a script that completes command lines of mflow
+    Completion {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages mflow.1, and one for each command
+    Man {
+        /// The folder that they are written to
+        folder: PathBuf,
+    },
+    /// Set back what nobody confirms; started by `set --confirm`
+    #[command(hide = true)]
+    GoBack {
+        /// The name of the change
+        name: String,
+        /// The seconds to wait before
+        #[arg(long)]
+        after: Option<u64>,
+    },
+}
+
+/// Knobs and their values.
+#[derive(Debug, Args)]
+pub struct Set {
+    /// Knobs or `devices`, each with its value behind it
+    #[arg(required = true, num_args = 2.., value_name = "KNOB VALUE", allow_hyphen_values = true)]
+    pub words: Vec<String>,
+    /// Set all back after this time, 1 to 86400 seconds, unless `mflow confirm` comes before. Give it before or behind the knobs
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub confirm: Option<u64>,
+}
+
+fn look(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok();
+    let seconds = seconds.filter(|seconds| (0.5..=3600.0).contains(seconds));
+    let seconds = seconds.ok_or_else(|| "0.5 to 3600 are allowed".to_owned())?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn set(line: &str) -> (Vec<String>, Option<u64>, bool) {
+        let args = line.split(' ').map(OsString::from);
+        let cli = Cli::try_parse_from(options_first(args)).expect(line);
+        match cli.command {
+            Command::Set(Set { words, confirm }) => (words, confirm, cli.json),
+            other => panic!("{line} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn command_lines_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_stand_before_and_behind_knobs_and_devices_may_begin_with_a_hyphen() {
+        let words = ["devices", "-eth0", "cpus", "2-3"]
+            .map(str::to_owned)
+            .to_vec();
+        for line in [
+            "mflow set --confirm 60 --json devices -eth0 cpus 2-3",
+            "mflow --json set devices -eth0 cpus 2-3 --confirm 60",
+            "mflow set devices -eth0 cpus 2-3 --confirm 60 --json",
+            "mflow set devices -eth0 --json --confirm=60 cpus 2-3",
+        ] {
+            assert_eq!(set(line), (words.clone(), Some(60), true), "{line}");
+        }
+        Cli::try_parse_from(["mflow", "set", "--confirm", "0", "enabled", "1"]).expect_err("0");
+        Cli::try_parse_from(["mflow", "set"]).expect_err("no knob");
+    }
+
+    #[test]
+    fn the_help_names_every_exit_status() {
+        let help = Cli::command().render_long_help().to_string();
+        for status in ["  0  done", "  1  diagnose", "  2  it", "  3  the module"] {
+            assert!(help.contains(status), "{status}");
+        }
+        assert!(!help.contains("go-back"));
+    }
+}
