@@ -31,7 +31,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files capture/host-vxlan0 \
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
                      teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams \
-                     gro/beside gro/header/whole gro/header/v6 gro/checksum/v4 hooks/veth-gro \
+                     gro/beside gro/header/whole gro/header/v6 gro/checksum/v4 gro/disguised/vxlan hooks/veth-gro \
                      join/stream join/frames/v6 join/gro-off \
                      build/lane tcp/build/lane build/classes build/stage build/xdp build/other-program build/devices drops/filter \
                      routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro";

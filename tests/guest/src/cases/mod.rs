@@ -146,6 +146,7 @@ fn all() -> Vec<Case> {
         operation::hooks::cases(),
         forwarding::forwarded::cases(),
         traffic::gro::cases(),
+        traffic::disguised::cases(),
         traffic::aggregates::cases(),
         traffic::watched::cases(),
         traffic::joined_frames::cases(),

@@ -111,8 +111,8 @@ const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 cap
                          tunnel/ auto/ load/ virtual-nic/ join/gro join/max-size join/unread";
 
 /// A card has summed packets (`CHECKSUM_COMPLETE`), so GRO verifies nothing of them, and the kernel itself loses what rules write into
-/// here: nothing arrives with the vanilla stack.
-const SUMMED_BY_CARDS: &str = "gro/header/ gro/checksum/";
+/// here: nothing arrives with the vanilla stack. Such packets all go past GRO, whatever they begin with.
+const SUMMED_BY_CARDS: &str = "gro/header/ gro/checksum/ gro/disguised/";
 
 /// The cases that differ where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: they are about
 /// which core builds packets, and how.
