@@ -154,6 +154,7 @@ fn all() -> Vec<Case> {
         traffic::joining::cases(),
         traffic::datagrams::refragmented::cases(),
         traffic::datagrams::sockets::multicast::cases(),
+        traffic::datagrams::sockets::broadcast::cases(),
         traffic::datagrams::sockets::readers::cases(),
         traffic::datagrams::sockets::receive_buffer::cases(),
         traffic::datagrams::sockets::timestamps::cases(),
