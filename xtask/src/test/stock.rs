@@ -44,7 +44,7 @@ const CANNOT: &str = "mode/ tcp/mode/ tunnel/ freeing/ build/napi reload/build d
                       devices/ifb-vxlan auto/stages auto/isolated debugfs/ tcp/auto/stages paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/flows/churn join/frames/v4 join/generic-xdp tcp/join/generic-xdp tcp/tunnel/ \
-                      multicast/program";
+                      multicast/program ifb/";
 
 /// The cases that cannot pass there on kernels of ours either, which have no tracepoints, by the beginning of their names.
 const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";

@@ -167,6 +167,7 @@ fn all() -> Vec<Case> {
         lanes::build::datagrams(),
         lanes::freeing::cases(),
         lanes::mode::datagrams(),
+        lanes::redirected::datagrams(),
         lanes::stage_load::datagrams(),
         traffic::tunnels::cases(),
         lanes::interrupts::cases(),

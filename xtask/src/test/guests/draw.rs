@@ -105,7 +105,7 @@ const CARDS: [&str; 4] = ["mlx5-1", "mlx5-4", "mlx5-striding-1", "mlx5-striding-
 /// The cases that show the same with any card, with or without `tcp/` in front.
 const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 capture/host-veth0 capture/container devices/ \
                         teardown/vxlan teardown/bridge teardown/veth teardown/container teardown/socket reader/ readers/ \
-                        reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ broadcast/ multicast/ \
+                        ifb/ reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ broadcast/ multicast/ \
                          timestamps receive-buffer routes/ sockmap by-cpu takeover refragmented mode/cpus mode/stages \
                          mode/geneve mode/gre mode/ipip mode/full mode/refusals mode/teardown mode/load/busy-cpu mode/load/all-busy mode/native \
                          tunnel/ auto/ load/ virtual-nic/ join/gro join/max-size join/unread";
