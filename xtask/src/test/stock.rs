@@ -31,10 +31,11 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files capture/host-vxlan0 \
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
                      teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams \
-                     gro/beside gro/header/whole gro/header/v6 gro/checksum/v4 hooks/veth-gro \
+                     gro/beside gro/header/whole gro/header/v6 gro/checksum/v4 gro/disguised/vxlan hooks/veth-gro \
                      join/stream join/frames/v6 join/gro-off \
                      build/lane tcp/build/lane build/classes build/stage build/xdp build/other-program build/devices drops/filter \
-                     routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro";
+                     routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro hooks/tapped \
+                     broadcast/three-containers";
 
 /// The cases that cannot pass there, by the beginning of their names. `c-shims/stock/README.md` says why (`auto/isolated` and
 /// `debugfs/off` want guests of their own, a device with our program takes no generic one, and the kernel has no trial of the join). With
@@ -43,7 +44,7 @@ const CANNOT: &str = "mode/ tcp/mode/ tunnel/ freeing/ build/napi reload/build d
                       devices/ifb-vxlan auto/stages auto/isolated debugfs/ tcp/auto/stages paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/flows/churn join/frames/v4 join/generic-xdp tcp/join/generic-xdp tcp/tunnel/ \
-                      multicast/program";
+                      multicast/program ifb/";
 
 /// The cases that cannot pass there on kernels of ours either, which have no tracepoints, by the beginning of their names.
 const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";

@@ -105,14 +105,14 @@ const CARDS: [&str; 4] = ["mlx5-1", "mlx5-4", "mlx5-striding-1", "mlx5-striding-
 /// The cases that show the same with any card, with or without `tcp/` in front.
 const ANY_CARD: &str = "control/ command/ knobs/ capture/host-vxlan0 capture/host-br0 capture/host-veth0 capture/container devices/ \
                         teardown/vxlan teardown/bridge teardown/veth teardown/container teardown/socket reader/ readers/ \
-                        reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
+                        ifb/ reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ broadcast/ multicast/ \
                          timestamps receive-buffer routes/ sockmap by-cpu takeover refragmented mode/cpus mode/stages \
                          mode/geneve mode/gre mode/ipip mode/full mode/refusals mode/teardown mode/load/busy-cpu mode/load/all-busy mode/native \
                          tunnel/ auto/ load/ virtual-nic/ join/gro join/max-size join/unread";
 
 /// A card has summed packets (`CHECKSUM_COMPLETE`), so GRO verifies nothing of them, and the kernel itself loses what rules write into
-/// here: nothing arrives with the vanilla stack.
-const SUMMED_BY_CARDS: &str = "gro/header/ gro/checksum/";
+/// here: nothing arrives with the vanilla stack. Such packets all go past GRO, whatever they begin with.
+const SUMMED_BY_CARDS: &str = "gro/header/ gro/checksum/ gro/disguised/";
 
 /// The cases that differ where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: they are about
 /// which core builds packets, and how.

@@ -9,6 +9,7 @@ pub(crate) mod hints;
 pub(crate) mod interrupts;
 pub(crate) mod load;
 pub(crate) mod mode;
+pub(crate) mod redirected;
 pub(crate) mod scaling;
 pub(crate) mod sources;
 pub(crate) mod stage_load;

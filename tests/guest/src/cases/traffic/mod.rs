@@ -6,6 +6,7 @@ pub(crate) mod aggregates;
 pub(crate) mod capture;
 pub(crate) mod datagrams;
 pub(crate) mod deadline;
+pub(crate) mod disguised;
 pub(crate) mod gro;
 pub(crate) mod join_trial;
 pub(crate) mod joined_frames;

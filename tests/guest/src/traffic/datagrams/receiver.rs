@@ -24,8 +24,8 @@ use nix::unistd::{gettid, Pid};
 use crate::machine::clock::now_ns;
 use crate::machine::{cpu, threads};
 use crate::network::{netns, topology};
-use crate::traffic::datagrams::aggregate;
 use crate::traffic::datagrams::ledger::Ledger;
+use crate::traffic::datagrams::{aggregate, disguise};
 use crate::traffic::outcome::Outcome;
 use crate::traffic::scale::MOST_JOINED_PKTS;
 use mflow_protocol::datagram::{self, Head};
@@ -229,7 +229,7 @@ impl Reader<'_> {
             for (place, bytes) in aggregate::datagrams(bytes, datagram_bytes).enumerate() {
                 taken += 1;
                 self.received.corrupt += u64::from(place as u64 >= MOST_JOINED_PKTS);
-                match datagram::decode(bytes) {
+                match datagram::decode(bytes).or_else(|| disguise::decode(bytes)) {
                     Some(head) => self.received.record(head, now),
                     None => self.received.corrupt += 1,
                 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::MIN_BYTES;
 
+use super::disguise::Disguise;
 use super::receiver::{Received, Receiver};
 use super::sender::{SendOrder, Sender};
 use crate::drops::Drops;
@@ -41,6 +42,8 @@ pub(crate) struct Datagrams {
     pub(crate) count: u64,
     /// Frames per second on the wire, over all flows; `None`: as fast as the client can.
     pub(crate) frames_per_s: Option<f64>,
+    /// The tunnel whose header some datagrams of a single flow begin with, if so.
+    pub(crate) disguise: Option<Disguise>,
 }
 
 impl Datagrams {
@@ -50,6 +53,7 @@ impl Datagrams {
             bytes: MIN_BYTES,
             count,
             frames_per_s,
+            disguise: None,
         }
     }
 
@@ -170,17 +174,16 @@ impl LiveDatagrams {
     }
 
     fn start_at(plan: &Plan<Datagrams>, to: Vec<SocketAddr>, receiver: Receiver) -> Self {
+        let rate = plan.load.frames_per_s;
+        let order = SendOrder {
+            from: plan.inner.client(),
+            to,
+            bytes: plan.load.bytes,
+            rate: rate.map(|rate| rate / plan.frames_per_datagram() as f64),
+        };
         Self {
             receiver: Some(receiver),
-            sender: Sender::start(SendOrder {
-                from: plan.inner.client(),
-                to,
-                bytes: plan.load.bytes,
-                rate: plan
-                    .load
-                    .frames_per_s
-                    .map(|rate| rate / plan.frames_per_datagram() as f64),
-            }),
+            sender: Sender::start_disguised(order, plan.load.disguise),
             plan: plan.clone(),
         }
     }

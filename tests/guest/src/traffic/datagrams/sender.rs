@@ -17,6 +17,7 @@ use nix::sys::socket::{sendmmsg, ControlMessage, MsgFlags, MultiHeaders};
 use crate::machine::clock::now_ns;
 use crate::machine::{cpu, threads};
 use crate::network::{netns, topology};
+use crate::traffic::datagrams::disguise::Disguise;
 use mflow_protocol::datagram::{self, Head, Pattern};
 
 /// The most datagrams handed to the kernel by one system call, so the largest burst on the wire.
@@ -52,19 +53,29 @@ pub(crate) struct Sender {
 impl Sender {
     /// Starts in the client's namespace.
     pub(crate) fn start(order: SendOrder) -> Self {
-        Self::begin(topology::CLIENT, order, false)
+        Self::start_disguised(order, None)
+    }
+
+    /// Does the same, and disguises some datagrams.
+    pub(crate) fn start_disguised(order: SendOrder, disguise: Option<Disguise>) -> Self {
+        Self::begin(topology::CLIENT, order, disguise, false)
     }
 
     /// Starts in a namespace with one datagram of each flow, and sends no more until [`Sender::release`].
     pub(crate) fn start_held(namespace: &'static str, order: SendOrder) -> Self {
-        Self::begin(namespace, order, true)
+        Self::begin(namespace, order, None, true)
     }
 
     pub(crate) fn release(&self) {
         self.shared.held.store(false, Ordering::Relaxed);
     }
 
-    fn begin(namespace: &'static str, order: SendOrder, held: bool) -> Self {
+    fn begin(
+        namespace: &'static str,
+        order: SendOrder,
+        disguise: Option<Disguise>,
+        held: bool,
+    ) -> Self {
         let shared = Arc::new(Shared {
             limit: AtomicU64::new(u64::MAX),
             held: AtomicBool::new(held),
@@ -73,7 +84,7 @@ impl Sender {
         });
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || send(namespace, &order, &shared)
+            move || send(namespace, &order, disguise, &shared)
         });
         Self { shared, thread }
     }
@@ -118,7 +129,12 @@ impl Sender {
     }
 }
 
-fn send(namespace: &str, order: &SendOrder, shared: &Shared) -> Result<()> {
+fn send(
+    namespace: &str,
+    order: &SendOrder,
+    disguise: Option<Disguise>,
+    shared: &Shared,
+) -> Result<()> {
     cpu::pin(cpu::SENDER)?;
     netns::enter(namespace)?;
     let sockets = order
@@ -157,6 +173,9 @@ fn send(namespace: &str, order: &SendOrder, shared: &Shared) -> Result<()> {
                     sent_ns,
                 };
                 datagram::encode(&pattern, head, buffer);
+                if let Some(disguise) = disguise {
+                    disguise.put_on(sequence, buffer);
+                }
             }
             let sent = hand_over(socket, &mut headers, &buffers[..count])?;
             pace.sent(sent);

@@ -2,6 +2,7 @@
 
 //! Sockets of datagrams: which of them gets a datagram, what it says of it, and how it is read.
 
+pub(crate) mod broadcast;
 pub(crate) mod by_cpu;
 pub(crate) mod multicast;
 pub(crate) mod readers;

@@ -3,9 +3,11 @@
 //! A transparent proxy in the container: a rule gives packets for addresses that are not its own to sockets of the proxy, which see
 //! where the packets were for.
 
+mod stray;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -14,6 +16,7 @@ use super::elephant::{unspecified, Elephant, Fate};
 use super::host::{Change, Host, Rules};
 use super::new_flows::{Made, Server, Services, CONNECTIONS};
 use super::Case;
+use crate::machine::proc_net;
 use crate::network::topology::{self, Family, CONTAINER};
 use crate::network::{netns, nft};
 
@@ -58,12 +61,24 @@ pub(super) fn cases() -> Vec<Case> {
             move |host| proxied_during(host, inner),
         )
     };
-    vec![
+    let cookies = |name, inner: Family| {
+        Case::new(
+            name,
+            "a transparent proxy in the container",
+            "a transparent proxy gets all new connections beside a split flow if it remembers none that begins, and checks cookies",
+            move |host| proxied_by_cookies(host, inner),
+        )
+    };
+    let mut cases = vec![
         case("tproxy/v4", Family::V4),
         case("tproxy/v6", Family::V6),
         during("tproxy/during/v4", Family::V4),
         during("tproxy/during/v6", Family::V6),
-    ]
+        cookies("tproxy/cookies/v4", Family::V4),
+        cookies("tproxy/cookies/v6", Family::V6),
+    ];
+    cases.extend(stray::cases());
+    cases
 }
 
 /// Returns an address that no host has.
@@ -103,7 +118,41 @@ struct Seen {
 }
 
 fn proxied(host: &Host, inner: Family) -> Result<()> {
-    let compared = host.compare(inner, Rules::First, set_up, |host| seen(host, inner))?;
+    proxied_on(host, inner, set_up, || Ok(()))
+}
+
+/// Does the same where the container answers each SYN with a cookie.
+fn proxied_by_cookies(host: &Host, inner: Family) -> Result<()> {
+    let set_up = || {
+        set_up()?;
+        netns::within(CONTAINER, || {
+            topology::sysctl("net/ipv4/tcp_syncookies", "2")
+        })
+    };
+    proxied_on(host, inner, set_up, || {
+        let text = proc_net::read(Some(CONTAINER), "netstat")?;
+        let mut counters = proc_net::counters(&text, "TcpExt")?;
+        let sent = counters.find(|(name, _)| *name == "SyncookiesSent");
+        let (_, sent) = sent.context("SyncookiesSent is not counted")?;
+        ensure!(
+            sent >= CONNECTIONS,
+            "{sent} cookies were sent for {CONNECTIONS} connections: they began in another way"
+        );
+        Ok(())
+    })
+}
+
+/// Demands all of a host that is set up like this, and of what `check` finds in the container of each half.
+fn proxied_on(
+    host: &Host,
+    inner: Family,
+    set_up: impl Fn() -> Result<()>,
+    check: impl Fn() -> Result<()>,
+) -> Result<()> {
+    let compared = host.compare(inner, Rules::First, set_up, |host| {
+        let seen = seen(host, inner)?;
+        check().map(|()| seen)
+    })?;
     let to = SocketAddr::from((far(inner), UDP));
     for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
         let proxied = seen.arrived.count(|look| look.to == Some(to));
@@ -154,15 +203,20 @@ fn proxied_during(host: &Host, inner: Family) -> Result<()> {
 
 fn seen(host: &Host, inner: Family) -> Result<Seen> {
     let (services, proxy) = proxy(inner)?;
-    let elephant = Elephant {
+    let elephant = proxied_elephant(host, inner, proxy);
+    let (arrived, made) = elephant.run(host.datagrams, |_| services.make())?;
+    Ok(Seen { arrived, made })
+}
+
+/// Returns an elephant that a rule gives to this socket of the proxy.
+fn proxied_elephant(host: &Host, inner: Family, proxy: UdpSocket) -> Elephant {
+    Elephant {
         from: inner.client(),
         to: vec![(far(inner), UDP).into()],
         sockets: vec![proxy],
         pps: host.elephant_pps,
         fate: Fate::Split,
-    };
-    let (arrived, made) = elephant.run(host.datagrams, |_| services.make())?;
-    Ok(Seen { arrived, made })
+    }
 }
 
 /// Returns services, of which connections go by the proxy, and the proxy's socket for datagrams.
