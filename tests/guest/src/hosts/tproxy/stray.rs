@@ -44,7 +44,7 @@ struct Seen {
     arrived: Arrived,
     /// Segments that were refused.
     refused: u64,
-    /// Whether the namespace has ended, and why not.
+    /// The end of the namespace, or why it has not ended.
     ended: Result<(), String>,
 }
 
