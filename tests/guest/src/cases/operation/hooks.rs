@@ -4,7 +4,6 @@
 //! splitting is on, and only then. Packets come to them that the module's own devices never bring: those after a program's
 //! verdict, and those that others have, too.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
@@ -61,8 +60,6 @@ const ASKED_FOR: Duration = Duration::from_millis(300);
 /// With frames of this size virtio has whole ones in memory that GRO can take over.
 const TAKEN_MTU: usize = 1_100;
 const TAP_BYTES: usize = 64 << 20;
-/// Enough for a capture's reader to be late at times.
-const TAPPED_DATAGRAMS: u64 = 6_000;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -98,12 +95,6 @@ pub(crate) fn cases() -> Vec<Case> {
              come from lanes: none is lost, and the kernel finds no fault",
             Run::Always,
             verdict,
-        ),
-        Case::of_module(
-            "hooks/tapped",
-            "a capture without a ring is read while datagrams go past GRO, and its reader is late at times: no loss, no reordering",
-            Run::Plain,
-            tapped,
         ),
         Case::of_module(
             "tcp/hooks/clones",
@@ -339,35 +330,6 @@ fn verdict(rig: &Rig) -> Result<Outcome> {
         );
         outcome.require_whole()?;
         rig.settle()
-    })
-}
-
-/// The tunnel queues a packet of which the capture has a copy elsewhere than one whose copy has been read.
-fn tapped(rig: &Rig) -> Result<Outcome> {
-    let (mut plan, knobs) = (rig.datagrams(), Knobs::default());
-    plan.load.send_at_least(TAPPED_DATAGRAMS);
-    rig.prepare(&plan, &knobs)?;
-    // So that GRO joins nothing, and packets go past it.
-    mflow::write("join", "0")?;
-    let tap = PacketSocket::open_here("eth0")?;
-    tap.make_room(TAP_BYTES)?;
-    let (read, outcome) = threads::beside(
-        |stop| {
-            let mut read = 0_u64;
-            while !stop.load(Ordering::Relaxed) {
-                read += u64::from(tap.next()?.is_some());
-            }
-            Ok(read)
-        },
-        || Datagrams::measure(&plan, |_| Ok(())),
-    )?;
-    outcome.judge(|outcome| {
-        ensure!(
-            read >= outcome.frames / 2,
-            "the capture's reader has had {read} frames of {} meanwhile",
-            outcome.frames
-        );
-        rig.require_strict(&plan, &knobs, outcome)
     })
 }
 
