@@ -531,6 +531,13 @@ impl<P: Packet> Slot<P> {
         self.place(batch).forget_queued(batch) && self.is_turn_of(batch)
     }
 
+    /// Returns whether `batch` waits for its fence, or for a packet that was carried inline and queued on its way.
+    pub fn awaits(&self, batch: u32, is_fence: bool) -> bool {
+        let place = self.place(batch);
+        let lane = if is_fence { ORDINARY_PATH } else { INLINE };
+        place.is_complete(batch) == Some(false) && place.lane() == lane
+    }
+
     /// Returns whether it is the turn of `batch`. Called after a change of the batch's place.
     fn is_turn_of(&self, batch: u32) -> bool {
         // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".

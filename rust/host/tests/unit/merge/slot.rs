@@ -536,6 +536,27 @@ fn queued_packets_keep_their_batch_open() {
 
 /// GRO joins queued packets, and devices take them apart.
 #[test]
+fn a_batch_awaits_a_fence_or_queued_packets_until_it_is_complete() {
+    let mut merger = Merger::new();
+    merger.open(0, ORDINARY_PATH);
+    merger.open(1, INLINE);
+    merger.open(2, 1);
+    let awaits = |slot: &Slot<TestPacket>, is_fence| {
+        [0, 1, 2, 3].map(|batch| slot.awaits(batch, is_fence))
+    };
+    assert_eq!(awaits(&merger.slot, true), [true, false, false, false]);
+    assert_eq!(awaits(&merger.slot, false), [false, true, false, false]);
+
+    merger.slot.note_queued(1, 1);
+    let _ = merger.slot.complete(1);
+    assert!(merger.slot.awaits(1, false), "a packet of it is queued");
+    let _ = merger.slot.note_arrived(1, 1);
+    merger.complete(0);
+    assert_eq!(awaits(&merger.slot, true), [false; 4]);
+    assert_eq!(awaits(&merger.slot, false), [false; 4]);
+}
+
+#[test]
 fn queued_packets_are_counted_as_on_the_wire() {
     let mut m = Merger::new();
     m.park(1, &[9]);
