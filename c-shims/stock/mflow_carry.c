@@ -35,8 +35,9 @@ static bool mflow_given(const struct sk_buff *skb)
 	unsigned int slot = mflow_stock_slot(tag);
 
 	WRITE_ONCE(carried->given, carried->given + mflow_stock_wire_pkts(skb));
+	carried->last = tag;
 	if (carried->tags[slot] != tag) {
-		carried->tags[slot] = tag;
+		WRITE_ONCE(carried->tags[slot], tag);
 		if (test_bit(slot, mflow_datagrams) && !READ_ONCE(mflow_lists_off))
 			carried->datagrams |= BIT_ULL(slot);
 		else
@@ -182,6 +183,7 @@ void mflow_worker_settle(struct mflow_worker *worker)
 	way->settles = true;
 	way->cpu = smp_processor_id();
 	way->given = carried->given;
+	way->tag = carried->last;
 	way->polls = missing / MFLOW_TURN_PKTS + 2;
 	way->passes = MFLOW_MOST_QUEUES;
 	way->tail = 0;
@@ -210,8 +212,10 @@ bool mflow_worker_has_settled(struct mflow_worker *worker)
 		return false;
 	}
 	/* Packets that are still missing do not come any more. */
-	if ((s32)(carried->arrived - way->given) < 0)
+	if ((s32)(carried->arrived - way->given) < 0) {
+		mflow_note_missing(carried, way->tag, way->given - carried->arrived);
 		WRITE_ONCE(carried->arrived, way->given);
+	}
 settled:
 	way->settles = false;
 	return true;

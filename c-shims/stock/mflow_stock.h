@@ -7,10 +7,13 @@
 #define _MFLOW_STOCK_H
 
 #include <linux/bitops.h>
+#include <linux/cache.h>
 #include <linux/jump_label.h>
 #include <linux/percpu.h>
 #include <linux/skbuff.h>
 #include <net/mflow.h>
+
+#include "mflow_way.h"
 
 struct net;
 struct net_device;
@@ -34,6 +37,7 @@ void mflow_run_flush(struct mflow_source *source);
 void mflow_packet_verify(struct sk_buff *skb);
 void mflow_note_path_fault(unsigned int slot, unsigned int fault);
 void mflow_note_receive_pkts(unsigned int slot, unsigned int pkts);
+bool mflow_slot_awaits(u32 tag);
 
 struct mflow_source *mflow_port_source(void *port);
 struct mflow_request *mflow_take_requests(struct mflow_source *source, u16 protocol, const void *header,
@@ -119,19 +123,25 @@ void mflow_run_exit(void);
 /* The slots whose last packet was a datagram, a probe or a split one. Written where that changes. */
 extern unsigned long mflow_datagrams[BITS_TO_LONGS(MFLOW_SLOTS)];
 
-/* For each slot, one more than the CPU on which its last probe has begun its way; 0: that probe has ended. */
-extern unsigned int mflow_probe_cpus[MFLOW_SLOTS];
-
 int mflow_merge_begin(struct net *net);
 void mflow_merge_end(struct net *net);
 
+/* merge/mflow_trust.c: whose tags are believed. */
+struct mflow_carried;
+
+void mflow_probe_is_tagged(u32 tag);
+bool mflow_probe_is_known(u32 tag);
+bool mflow_probe_begins(u32 tag);
+void mflow_note_missing(struct mflow_carried *carried, u32 tag, u32 pkts);
+
 /* mflow_carry.c: between the two. */
 
-/* The steps of a path to which it is looked at: a socket, the end of a tunnel, a route to elsewhere. */
+/* The steps of a path to which it is looked at: a socket, the end of a tunnel, a route to elsewhere, a port of a bridge. */
 enum mflow_step {
 	MFLOW_STEP_SOCKET,
 	MFLOW_STEP_TUNNEL,
 	MFLOW_STEP_ROUTE,
+	MFLOW_STEP_PORT,
 	MFLOW_STEPS,
 };
 
@@ -151,18 +161,38 @@ struct mflow_looked {
  * struct mflow_carried - the packets that lanes have given to the stack on a CPU, and those that have come to the merge point
  * @given:	packets on the wire; wraps
  * @arrived:	the same
- * @tags:	for each slot, the tag that a lane has given last
- * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
+ * @last:	the tag that a lane has given last, of whatever slot
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
+ * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
+ * @claim_net:	the cookie of a namespace of which it is not known yet that packets of a slot come there
+ * @claim_tag:	the tag of packets that have come there
+ * @claim_pkts:	their number, on the wire
+ * @late_tag:	the tag of packets that have come to such a namespace after a lane has given them up
+ * @late_net:	the cookie of that namespace
+ * @late_pkts:	their number, on the wire
  * @looked:	the paths that were looked at last, to each kind of step
+ * @tags:	for each slot, the tag that a lane has given last. Other CPUs read what follows, from lines that change once a batch
+ * @lost_tag:	the tag of the last batch of which packets were given up
+ * @lost_pkts:	the number of these packets
+ * @lost_tick:	the tick in which that was
  */
 struct mflow_carried {
 	u32	given;
 	u32	arrived;
-	u32	tags[MFLOW_SLOTS];
-	u64	datagrams;
+	u32	last;
 	u32	heir;
+	u64	datagrams;
+	u64	claim_net;
+	u32	claim_tag;
+	u32	claim_pkts;
+	u64	late_net;
+	u32	late_tag;
+	u32	late_pkts;
 	struct mflow_looked	looked[MFLOW_STEPS];
+	u32	tags[MFLOW_SLOTS] ____cacheline_aligned_in_smp;
+	u32	lost_tag;
+	u32	lost_pkts;
+	u32	lost_tick;
 };
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
@@ -221,12 +251,12 @@ bool mflow_skb_metadata(const struct sk_buff *skb, u8 *to, unsigned int bytes);
 
 /*
  * A tag is in a packet's security mark, which goes along through tunnels, GRO, bridges and veths, to clones and segments, and which
- * nothing on the way looks at or chooses anything by. Rules that label packets for SELinux write there: such a flow loses its probe, and
- * stays whole. Their labels are small numbers, and no tags. 0: none.
+ * nothing on the way looks at or chooses anything by. Rules of nft may write any number there, in each namespace: merge/mflow_trust.c
+ * says which tags are believed. Labels for SELinux are small numbers, and no tags. 0: none.
  */
 static inline u32 mflow_stock_tag(const struct sk_buff *skb)
 {
-	return skb->secmark >> MFLOW_KIND_SHIFT ? skb->secmark : 0;
+	return MFLOW_WAY_TAG(skb);
 }
 
 static inline unsigned int mflow_stock_slot(u32 tag)

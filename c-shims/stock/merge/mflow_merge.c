@@ -3,7 +3,7 @@
  * The merge point: a hook at LOCAL_IN, in every namespace, while splitting is on. It is behind all that looks at packets, and in front of
  * what remembers that they have passed (connection tracking's confirmation). rust/algo/merge/slot/merger.rs makes the order. What is
  * parked goes on when it is its turn (mflow_parked.c); what is behind is serial. Beside it hooks for packets that go on to other hosts, or are sent on by IPVS, which never
- * come here.
+ * come here. All of them, and one for packets that a bridge passes up, look at whether a packet's tag is believed (mflow_trust.c).
  */
 
 #include <linux/ipv6.h>
@@ -29,8 +29,6 @@
 static_assert(MFLOW_MERGE_PRIORITY < NF_IP_PRI_CONNTRACK_CONFIRM);
 
 DECLARE_BITMAP(mflow_datagrams, MFLOW_SLOTS) __read_mostly;
-
-unsigned int mflow_probe_cpus[MFLOW_SLOTS];
 
 /* The slots on whose way something does not take lists of datagrams. Written where that changes. */
 static DECLARE_BITMAP(mflow_listless, MFLOW_SLOTS) __read_mostly;
@@ -59,24 +57,51 @@ static void mflow_tag_datagram(struct sk_buff *skb,
 }
 
 /*
- * Returns whether the path of the slot's packets to the device has been looked at on this CPU in this tick; it is looked at now.
- * A slot may have several paths: containers share an outer flow, and tunnels are in tunnels.
+ * Returns whether the path of the slot's packets to the device has been looked at on this CPU in this tick. A slot may have several
+ * paths: containers share an outer flow, and tunnels are in tunnels.
  */
-static bool mflow_has_looked(struct mflow_carried *carried, unsigned int slot,
+static bool mflow_has_looked(const struct mflow_carried *carried, unsigned int slot,
 			     const struct net_device *dev, enum mflow_step step)
+{
+	const struct mflow_looked *looked = &carried->looked[step];
+
+	return looked->dev == dev && looked->tick == (u32)jiffies && looked->slots & BIT_ULL(slot);
+}
+
+/* Notes that the path is looked at now. */
+static void mflow_note_looked(struct mflow_carried *carried, unsigned int slot,
+			      const struct net_device *dev, enum mflow_step step)
 {
 	struct mflow_looked *looked = &carried->looked[step];
 	const u32 tick = jiffies;
-	bool has;
 
 	if (looked->tick != tick || looked->dev != dev) {
 		looked->tick = tick;
 		looked->dev = dev;
 		looked->slots = 0;
 	}
-	has = looked->slots & BIT_ULL(slot);
 	looked->slots |= BIT_ULL(slot);
-	return has;
+}
+
+/*
+ * Returns the belief in the tag of a packet that has come to @net by @in. Split packets are looked at once in a tick, as is their path:
+ * @looked tells whether that has been done. Forged packets change nothing here. Softirqs disabled.
+ */
+static enum mflow_trust mflow_look(struct mflow_carried *carried, const struct sk_buff *skb, u32 tag,
+				   const struct net *net, const struct net_device *in,
+				   enum mflow_step step, bool *looked)
+{
+	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
+	const unsigned int slot = mflow_stock_slot(tag);
+	enum mflow_trust trust;
+
+	*looked = kind == MFLOW_KIND_SPLIT && mflow_has_looked(carried, slot, in, step);
+	if (likely(*looked))
+		return MFLOW_TRUSTED;
+	trust = mflow_trust(carried, tag, net, in, mflow_stock_wire_pkts(skb));
+	if (trust == MFLOW_TRUSTED && (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE))
+		mflow_note_looked(carried, slot, in, step);
+	return trust;
 }
 
 /* Returns whether IPVS has chosen where the packet goes. */
@@ -89,37 +114,22 @@ static bool mflow_is_balanced(const struct sk_buff *skb)
 #endif
 }
 
-/* Returns the fault of the path of a split packet or a probe, if there is any. */
-static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u32 tag,
-				struct mflow_carried *carried)
+/* Returns the fault of the path of a split packet or a probe, if there is any. @looked: its path has been looked at in this tick. */
+static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, unsigned int slot,
+				bool looked)
 {
-	unsigned int slot = mflow_stock_slot(tag);
-	bool is_tunnel = end == MFLOW_END_TUNNEL;
-
 	if (end == MFLOW_END_ORDERED || end == MFLOW_END_BY_CPU)
 		return MFLOW_PATH_ORDERED;
 	/* Its endpoint is on this host. */
 	if (unlikely(mflow_is_balanced(skb)))
 		return MFLOW_PATH_ORDERED;
-	if (mflow_has_looked(carried, slot, skb->dev,
-			     is_tunnel ? MFLOW_STEP_TUNNEL : MFLOW_STEP_SOCKET) &&
-	    tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT)
+	if (looked)
 		return 0;
 	/* A path in front of an opted-in device, or of one above it, is in front of the split. */
-	if (is_tunnel)
+	if (end == MFLOW_END_TUNNEL)
 		return mflow_port_is_at_or_below(skb->dev) ? 0 : mflow_path_fault(skb);
 	mflow_note_slot(mflow_listless, slot, !mflow_dev_takes_lists(skb->dev));
 	return mflow_path_fault(skb);
-}
-
-/* Returns whether something has taken the probe to another CPU: lanes would not know when their packets arrive. */
-static bool mflow_probe_has_moved(unsigned int slot)
-{
-	bool moved = READ_ONCE(mflow_probe_cpus[slot]) != smp_processor_id() + 1;
-
-	if (!moved)
-		WRITE_ONCE(mflow_probe_cpus[slot], 0);
-	return moved;
 }
 
 /* Notes whether a flow is one of datagrams that may be in lists. Lanes ask when they begin its next batch. */
@@ -162,7 +172,7 @@ static unsigned int mflow_end_probe(const struct mflow_ops *ops, struct sk_buff 
 {
 	u32 pkts = mflow_stock_wire_pkts(skb);
 
-	if (mflow_probe_has_moved(mflow_stock_slot(tag)) && !fault)
+	if (mflow_probe_ends_elsewhere(mflow_stock_slot(tag)) && !fault)
 		fault = MFLOW_PATH_QUEUES;
 	if (fault)
 		ops->unsuited(skb, NULL, fault);
@@ -204,15 +214,31 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
 	const struct mflow_ops *ops;
 	unsigned int fault = 0;
+	enum mflow_trust trust;
 	enum mflow_end end;
+	bool looked;
 
 	ops = rcu_dereference_bh(mflow_stock_ops);
 	if (!ops)
 		return NF_ACCEPT;
 
 	end = mflow_end_of(state->net, skb, state->pf);
+	trust = mflow_look(carried, skb, tag, state->net, skb->dev,
+			   end == MFLOW_END_TUNNEL ? MFLOW_STEP_TUNNEL : MFLOW_STEP_SOCKET, &looked);
+	if (unlikely(trust == MFLOW_FORGED)) {
+		mflow_skb_set_tag(skb, 0);
+		return NF_ACCEPT;
+	}
+	if (unlikely(trust == MFLOW_DOUBTED)) {
+		mflow_list_follow(skb, state->pf);
+		if (end == MFLOW_END_TUNNEL || end == MFLOW_END_ORDERED)
+			return NF_ACCEPT;
+		/* It has its turn, but does not count. */
+		mflow_run_schedule();
+		return mflow_park_and_merge(ops, skb, state, carried, 0, false);
+	}
 	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
-		fault = mflow_fault(skb, end, tag, carried);
+		fault = mflow_fault(skb, end, mflow_stock_slot(tag), looked);
 	mflow_list_follow(skb, state->pf);
 	if (end == MFLOW_END_TUNNEL && kind == MFLOW_KIND_SPLIT) {
 		/* Its tag stays: packets before it may be in the tunnel's own queue, which GRO may join with it. */
@@ -271,25 +297,32 @@ static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_h
 {
 	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
 	const unsigned int slot = mflow_stock_slot(tag);
+	const bool is_bridged = nf_bridge_get_physoutdev(skb);
 	struct mflow_carried *carried;
+	enum mflow_trust trust;
+	bool looked;
 
-	if (unlikely(mflow_list_is_written(skb, state->pf)))
-		mflow_note_slot(mflow_written, slot, true);
-	mflow_list_follow(skb, state->pf);
-	if (kind != MFLOW_KIND_SPLIT && kind != MFLOW_KIND_PROBE)
-		return;
 	local_bh_disable();
 	carried = this_cpu_ptr(&mflow_carried);
-	if ((!mflow_has_looked(carried, slot, state->in, MFLOW_STEP_ROUTE) ||
-	     kind == MFLOW_KIND_PROBE) &&
-	    mflow_dev_needs_order(state->in))
+	trust = mflow_look(carried, skb, tag, state->net, state->in, MFLOW_STEP_ROUTE, &looked);
+	if (unlikely(trust == MFLOW_FORGED)) {
+		mflow_skb_set_tag(skb, 0);
+		goto out;
+	}
+	/* The bridge's device does not show by which port a packet has come: mflow_bridged() sees that. */
+	if (trust == MFLOW_TRUSTED && !is_bridged && unlikely(mflow_list_is_written(skb, state->pf)))
+		mflow_note_slot(mflow_written, slot, true);
+	mflow_list_follow(skb, state->pf);
+	if (trust != MFLOW_TRUSTED || (kind != MFLOW_KIND_SPLIT && kind != MFLOW_KIND_PROBE))
+		goto out;
+	if (!looked && (!is_bridged || kind == MFLOW_KIND_PROBE) && mflow_dev_needs_order(state->in))
 		mflow_note_path_fault(slot, MFLOW_PATH_ORDERED);
 	/* It leaves this host, or may: nobody puts it in order again, and no lane waits for it. */
-	if (kind == MFLOW_KIND_SPLIT &&
-	    !mflow_dev_leads_inside(nf_bridge_get_physoutdev(skb) ?: state->out)) {
+	if (kind == MFLOW_KIND_SPLIT && !is_bridged && !mflow_dev_leads_inside(state->out)) {
 		mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
 		mflow_note_path_fault(slot, MFLOW_PATH_QUEUES);
 	}
+out:
 	local_bh_enable();
 }
 
@@ -306,18 +339,45 @@ static unsigned int mflow_forward(void *priv, struct sk_buff *skb,
 
 #if IS_ENABLED(CONFIG_NETFILTER_FAMILY_BRIDGE)
 
+/* Returns the belief in the tag of a packet that has come to a bridge by a port, and takes a forged tag away. */
+static enum mflow_trust mflow_look_at_port(struct sk_buff *skb, const struct nf_hook_state *state,
+					   u32 tag)
+{
+	enum mflow_trust trust;
+	bool looked;
+
+	local_bh_disable();
+	trust = mflow_look(this_cpu_ptr(&mflow_carried), skb, tag, state->net, state->in,
+			   MFLOW_STEP_PORT, &looked);
+	local_bh_enable();
+	if (unlikely(trust == MFLOW_FORGED))
+		mflow_skb_set_tag(skb, 0);
+	return trust;
+}
+
 /*
  * Packets that a bridge sends on, which may leave this host, as above: to a NIC, to a tunnel, to a virtual machine's tap, which keep no order of lanes.
- * What the bridge shows to IP's filters is seen there. A batch need not count these packets: its lane sees that they do not arrive.
+ * A batch need not count these packets: its lane sees that they do not arrive.
  */
 static unsigned int mflow_bridged(void *priv, struct sk_buff *skb,
 				  const struct nf_hook_state *state)
 {
 	const u32 tag = mflow_stock_tag(skb);
 
-	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT && !nf_bridge_get_physoutdev(skb) &&
-	    !mflow_dev_leads_inside(state->out))
+	if (tag && mflow_look_at_port(skb, state, tag) == MFLOW_TRUSTED &&
+	    tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT && !mflow_dev_leads_inside(state->out))
 		mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
+	return NF_ACCEPT;
+}
+
+/* Packets that a bridge passes up. Behind it the bridge's device is that of all of them, and hides by which port they have come. */
+static unsigned int mflow_bridge_up(void *priv, struct sk_buff *skb,
+				    const struct nf_hook_state *state)
+{
+	const u32 tag = mflow_stock_tag(skb);
+
+	if (tag)
+		mflow_look_at_port(skb, state, tag);
 	return NF_ACCEPT;
 }
 
@@ -333,8 +393,14 @@ static unsigned int mflow_local_out(void *priv, struct sk_buff *skb,
 {
 	const u32 tag = mflow_stock_tag(skb);
 
-	if (unlikely(tag) && mflow_is_balanced(skb))
+	if (likely(!tag) || !mflow_is_balanced(skb))
+		return NF_ACCEPT;
+	local_bh_disable();
+	/* The packet still has the device by which it has come. */
+	if (mflow_trust(this_cpu_ptr(&mflow_carried), tag, state->net, skb->dev,
+			mflow_stock_wire_pkts(skb)) == MFLOW_TRUSTED)
 		mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_ORDERED);
+	local_bh_enable();
 	return NF_ACCEPT;
 }
 
@@ -382,6 +448,12 @@ static const struct nf_hook_ops mflow_merge_ops[] = {
 		.hook = mflow_bridged,
 		.pf = NFPROTO_BRIDGE,
 		.hooknum = NF_BR_FORWARD,
+		.priority = NF_BR_PRI_LAST,
+	},
+	{
+		.hook = mflow_bridge_up,
+		.pf = NFPROTO_BRIDGE,
+		.hooknum = NF_BR_LOCAL_IN,
 		.priority = NF_BR_PRI_LAST,
 	},
 #endif

@@ -9,6 +9,7 @@
 #include <linux/skbuff.h>
 
 #include "../../module/mflow_list.h"
+#include "../mflow_stock.h"
 
 /* The end of the way of a packet that this host receives. */
 enum mflow_end {
@@ -20,6 +21,18 @@ enum mflow_end {
 
 /* mflow_endpoint.c */
 enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 family);
+
+/* The belief in a packet's tag. */
+enum mflow_trust {
+	MFLOW_FORGED,	/* Nobody of ours has given it, or for an earlier flow. */
+	MFLOW_DOUBTED,	/* A lane has given such a tag, but its flow is not known to come here. */
+	MFLOW_TRUSTED,
+};
+
+/* mflow_trust.c: whose tags are believed. */
+enum mflow_trust mflow_trust(struct mflow_carried *carried, u32 tag, const struct net *net,
+			     const struct net_device *in, u32 pkts);
+bool mflow_probe_ends_elsewhere(unsigned int slot);
 
 /* mflow_path.c: what devices say about the way. */
 unsigned int mflow_path_fault(const struct sk_buff *skb);
