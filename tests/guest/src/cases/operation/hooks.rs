@@ -22,12 +22,13 @@ use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load as _};
 
 /// The hook where packets are taken, that where they are merged, and those where such pass as are routed on, sent on by IPVS, or sent on
-/// by a bridge.
+/// or passed up by a bridge.
 const TAKES: &str = "mflow_ingress";
 const MERGES: &str = "mflow_local_in";
 const FORWARDS: &str = "mflow_forward";
 const SENDS: &str = "mflow_local_out";
 const BRIDGES: &str = "mflow_bridged";
+const PASSES_UP: &str = "mflow_bridge_up";
 /// One for IPv4, one for IPv6.
 const FAMILIES: usize = 2;
 
@@ -144,6 +145,7 @@ fn require(devices: &[&str], namespaces: &[&str], hooked: bool) -> Result<()> {
         (FORWARDS, merging),
         (SENDS, merging),
         (BRIDGES, bridging),
+        (PASSES_UP, bridging),
     ] {
         require_hooks(None, None, function, wanted)?;
         for namespace in namespaces {

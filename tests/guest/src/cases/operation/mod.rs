@@ -4,6 +4,7 @@
 
 pub(crate) mod control;
 pub(crate) mod devices;
+pub(crate) mod forged;
 pub(crate) mod held;
 pub(crate) mod hooks;
 pub(crate) mod knobs;
