@@ -541,9 +541,8 @@ fn a_batch_awaits_a_fence_or_queued_packets_until_it_is_complete() {
     merger.open(0, ORDINARY_PATH);
     merger.open(1, INLINE);
     merger.open(2, 1);
-    let awaits = |slot: &Slot<TestPacket>, is_fence| {
-        [0, 1, 2, 3].map(|batch| slot.awaits(batch, is_fence))
-    };
+    let awaits =
+        |slot: &Slot<TestPacket>, is_fence| [0, 1, 2, 3].map(|batch| slot.awaits(batch, is_fence));
     assert_eq!(awaits(&merger.slot, true), [true, false, false, false]);
     assert_eq!(awaits(&merger.slot, false), [false, true, false, false]);
 
