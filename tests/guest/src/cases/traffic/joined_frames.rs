@@ -104,14 +104,8 @@ fn flows(rig: &Rig) -> Result<Outcome> {
         if rig.scale.brief {
             return Ok(());
         }
-        // Streams may begin like that, and a lane whose GRO has joined none of the first tries again after thousands.
-        until_grown(live, "frames join", 1, joined_frames)?;
-        let pkts = || Stats::read()?.get("lane_pkts");
-        let before = (pkts()?, joined_frames()?);
-        until_joined(live)?;
-        let (all, joined) = (pkts()? - before.0, joined_frames()? - before.1);
-        ensure!(joined > all / 4, "{joined} of {all} packets were joined");
-        Ok(())
+        // How many join is the streams' matter: a lane whose GRO has joined none of 64 packets tries again after thousands.
+        until_joined(live).map(|_| ())
     })
 }
 
