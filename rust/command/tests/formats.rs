@@ -3,22 +3,22 @@
 //! The texts that the command reads are those that the module writes: the module's own code makes them here.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use mflow_algo::algo::headers::flow_key::{IPPROTO_TCP, IPPROTO_UDP};
-use mflow_algo::algo::headers::flow_name::{FlowName, WireName};
-use mflow_algo::algo::headers::hint::Hint;
+use mflow_algo::algo::headers::flow_key::IPPROTO_TCP;
 use mflow_algo::algo::knobs::cpulist::CpuSet;
 use mflow_algo::algo::report::flow_list::FlowList as Written;
-use mflow_algo::algo::report::flow_report::{
-    FlowLine, FlowNow, FlowReport, Found, Rate, Standing, Work,
-};
+use mflow_algo::algo::report::flow_report::{FlowLine, FlowNow, FlowReport, Found, Rate, Standing};
 use mflow_algo::algo::report::reason::Reason;
 use mflow_algo::algo::text::Text;
 use mflow_command::metrics::is_known;
 use mflow_command::module::text::{Flow, FlowList, Why};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
+
+#[path = "../../host/tests/support/drawn_flow.rs"]
+mod drawn_flow;
+
+use drawn_flow::{name, now, work};
 
 /// The size of the module's files.
 const FILE_BYTES: usize = 64 << 10;
@@ -33,73 +33,19 @@ struct Listed {
     parked_pkts: u32,
 }
 
-fn address() -> impl Strategy<Value = SocketAddr> {
-    prop_oneof![
-        any::<SocketAddrV4>().prop_map(SocketAddr::from),
-        // The kernel has no scopes and flow labels there.
-        any::<(std::net::Ipv6Addr, u16)>()
-            .prop_map(|(ip, port)| SocketAddrV6::new(ip, port, 0, 0).into()),
-    ]
-}
-
-fn name() -> impl Strategy<Value = FlowName> {
-    let protocol = prop::sample::select(vec![IPPROTO_TCP, IPPROTO_UDP]);
-    let wire =
-        (protocol, address(), address()).prop_map(|(protocol, source, destination)| WireName {
-            protocol,
-            source,
-            destination,
-        });
-    (prop::option::of(wire), any::<Option<u16>>())
-        .prop_map(|(wire, rx_queue)| FlowName { wire, rx_queue })
-}
-
-fn now() -> impl Strategy<Value = FlowNow> {
-    let standing = prop::sample::select(vec![
-        Standing::Whole,
-        Standing::Probing,
-        Standing::Split,
-        Standing::Stopping,
-        Standing::Draining,
-    ]);
-    let hint = prop::sample::select(vec![Hint::None, Hint::Split, Hint::Never]);
-    let held = prop::option::of((-5_000..i32::MAX).prop_map(|ms| NOW_MS.wrapping_add_signed(ms)));
-    let rest = any::<(u8, u32, u16)>();
-    (
-        standing,
-        prop::sample::select(Reason::ALL),
-        hint,
-        held,
-        rest,
-    )
-        .prop_map(
-            |(standing, reason, hint, held_until_ms, (slot, cpu, batch_pkts))| FlowNow {
-                standing,
-                reason,
-                hint,
-                slot,
-                held_until_ms,
-                cpu,
-                lanes: 0,
-                batch_pkts,
-            },
-        )
-}
-
 fn report() -> impl Strategy<Value = FlowReport> {
     let rate = (any::<Option<u32>>(), 0..5_000u32).prop_map(|(pps, age_ms)| Rate {
         pps,
         at_ms: NOW_MS - age_ms,
     });
-    let work = any::<[u32; 4]>().prop_map(
-        |[all_pkts, busiest_pkts, late_pkts, given_up_batches]| Work {
-            all_pkts,
-            busiest_pkts,
-            late_pkts,
-            given_up_batches,
-        },
-    );
-    (name(), rate, work, now()).prop_map(|(name, rate, work, now)| FlowReport {
+    // Times are told from now on, and lanes by their numbers beside the report.
+    let held = prop::option::of((-5_000..i32::MAX).prop_map(|ms| NOW_MS.wrapping_add_signed(ms)));
+    let now = (now(), held).prop_map(|(now, held_until_ms)| FlowNow {
+        held_until_ms,
+        lanes: 0,
+        ..now
+    });
+    (name(), rate, work(), now).prop_map(|(name, rate, work, now)| FlowReport {
         name,
         rate,
         work,

@@ -85,8 +85,8 @@ pub(crate) fn table() -> String {
     let head = "| layer | warm | cold | what it has them for |\n|---|---|---|---|\n";
     let rules = format!(
         "\nAll rows together have {MOST_COLD_MIN} minutes cold at most, and {MOST_WARM_MIN} minutes warm. A layer fails if it takes \
-         more than {TOLERANCE} times its\ncold seconds, multiplied by the slowness of the machine. Layers in guests have their seconds \
-         together.\nNo case in a guest begins after {} minutes.\n",
+         more than {TOLERANCE} times its\ncold seconds, multiplied by the slowness of the machine. Of the layers in guests \
+         the sum counts.\nNo case in a guest begins after {} minutes.\n",
         LAST_START.as_secs() / 60
     );
     head.to_owned() + &lines.collect::<String>() + &rules

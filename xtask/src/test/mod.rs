@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_in_guests_have_their_seconds_together() {
+    fn of_layers_in_guests_the_sum_counts() {
         let takes = |layer: &'static Layer, slower| Seconds {
             layer,
             cases: 1,

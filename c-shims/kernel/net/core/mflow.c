@@ -172,7 +172,10 @@ static bool is_split_before(const struct sk_buff *skb)
 	return skb->mflow && !mflow_is_probe(skb);
 }
 
-/* Returns whether an ifb has had the packet, and gives it to the stack once more as its device's. */
+/*
+ * Returns whether tc has redirected the packet at an ingress. An ifb gives such a packet to the stack once
+ * more, as its device's.
+ */
 static bool mflow_has_been_redirected(const struct sk_buff *skb)
 {
 #ifdef CONFIG_NET_REDIRECT
@@ -251,8 +254,8 @@ void mflow_napi_del(struct napi_struct *napi)
 	const struct mflow_ops *ops;
 
 	/*
-	 * The module may be about to give it a source. Who goes to sleep may hold no rtnl here, as virtio_net:
-	 * so the module's lock is waited for, and devices that are detached get no sources.
+	 * The module may be about to give it a source, even if it has none yet. virtio_net holds no rtnl here
+	 * when the host goes to sleep. So the module's lock is waited for; detached devices get no sources.
 	 */
 	if (!READ_ONCE(napi->mflow_source) && !READ_ONCE(napi->dev->mflow_port))
 		return;
@@ -938,8 +941,8 @@ bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb)
 
 /*
  * Returns whether a look-up by the segment's addresses would miss this listener. A rule (TPROXY) or a program
- * has assigned it, and sees the segment no more. TPROXY gives a reference, as no look-up of a listener does. A
- * program that has checked a SYN cookie leaves the request with the segment.
+ * has assigned it, and does not see the segment again. TPROXY gives a reference, which look-ups of listeners
+ * do not. A program that has checked a SYN cookie leaves the request with the segment.
  */
 static bool mflow_is_assigned(const struct sock *listener,
 			      const struct sk_buff *skb, bool refcounted)

@@ -15,6 +15,9 @@
 )]
 mod support;
 
+#[path = "../support/drawn_flow.rs"]
+mod drawn_flow;
+
 mod common;
 mod counters;
 mod parked_amount;

@@ -19,6 +19,7 @@ use mflow_algo::algo::text::Text;
 use proptest::prelude::*;
 
 use crate::common::cases;
+use crate::drawn_flow::{name, now, work};
 use crate::support::packet::name_of_flow;
 use crate::zeroed::zeroed;
 
@@ -288,71 +289,15 @@ fn no_line_is_longer_than_there_is_room_for() {
     }
 }
 
-fn now() -> impl Strategy<Value = FlowNow> {
-    (
-        prop::sample::select(vec![
-            Standing::Whole,
-            Standing::Probing,
-            Standing::Split,
-            Standing::Stopping,
-            Standing::Draining,
-        ]),
-        prop::sample::select(Reason::ALL),
-        prop::sample::select(vec![Hint::None, Hint::Split, Hint::Never]),
-        0..NR_SLOTS as u8,
-        any::<Option<u32>>(),
-        any::<(u32, u16, u16)>(),
-    )
-        .prop_map(
-            |(standing, reason, hint, slot, held_until_ms, (cpu, lanes, batch_pkts))| FlowNow {
-                standing,
-                reason,
-                hint,
-                slot,
-                held_until_ms,
-                cpu,
-                lanes,
-                batch_pkts,
-            },
-        )
-}
-
-fn name() -> impl Strategy<Value = FlowName> {
-    let wire =
-        (any::<bool>(), any::<[std::net::SocketAddrV4; 2]>()).prop_flat_map(|(is_v6, v4)| {
-            any::<[std::net::Ipv6Addr; 2]>().prop_map(move |v6| {
-                let [source, destination] = match is_v6 {
-                    false => v4.map(Into::into),
-                    true => [(v6[0], v4[0].port()).into(), (v6[1], v4[1].port()).into()],
-                };
-                WireName {
-                    protocol: IPPROTO_TCP,
-                    source,
-                    destination,
-                }
-            })
-        });
-    (prop::option::of(wire), any::<Option<u16>>())
-        .prop_map(|(wire, rx_queue)| FlowName { wire, rx_queue })
-}
-
 fn news() -> impl Strategy<Value = FlowNews> {
     let rate = (any::<Option<u32>>(), any::<u32>()).prop_map(|(pps, at_ms)| Rate {
         pps: pps.filter(|pps| *pps != u32::MAX),
         at_ms,
     });
-    let work = any::<[u32; 4]>().prop_map(
-        |[all_pkts, busiest_pkts, late_pkts, given_up_batches]| Work {
-            all_pkts,
-            busiest_pkts,
-            late_pkts,
-            given_up_batches,
-        },
-    );
     (
         prop::option::of(name()),
         prop::option::of(rate),
-        prop::option::of(work),
+        prop::option::of(work()),
         now(),
     )
         .prop_map(|(name, rate, work, now)| FlowNews {
