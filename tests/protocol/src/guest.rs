@@ -40,8 +40,8 @@ pub const BUILD: &str = "MFLOW_BUILD";
 pub const KERNEL_FUNCTIONS: &str = "MFLOW_KERNEL_FUNCTIONS";
 /// The parts of the chaos that is run by default, one after the other: together they have each kind of step.
 pub const CHAOS_PARTS: [ChaosPart; 4] = [
-    chaos_part(210_147, 50, ChaosKernel::Plain),
-    chaos_part(83_293, 30, ChaosKernel::Checking),
+    chaos_part(49_806, 60, ChaosKernel::Plain),
+    chaos_part(175_680, 20, ChaosKernel::Checking),
     chaos_part(300_121, 10, ChaosKernel::CheckingUnhooked),
     chaos_part(10_740, 30, ChaosKernel::Distribution),
 ];

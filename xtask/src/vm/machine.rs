@@ -117,6 +117,8 @@ pub struct Vm {
     kernel_log: Serial,
     terminal_log: PathBuf,
     qemu_log: PathBuf,
+    /// The time of the last line in the kernel's log.
+    logged: Instant,
     excerpt: Excerpt,
     complaint: Option<(Instant, String)>,
     complaint_told: bool,
@@ -362,6 +364,7 @@ impl Vm {
             kernel_log,
             terminal_log,
             qemu_log,
+            logged: Instant::now(),
             excerpt: Excerpt::default(),
             complaint: None,
             complaint_told: false,
@@ -404,6 +407,15 @@ impl Vm {
 
     /// Waits for the next thing to happen; a guest that says nothing for `patience` is stopped.
     pub fn wait(&mut self, patience: Option<Duration>) -> Result<Event> {
+        self.wait_or_log(patience, None)
+    }
+
+    /// Waits for the next thing to happen; a guest that says nothing for `patience`, or whose kernel logs nothing for `log`, is stopped.
+    pub(crate) fn wait_or_log(
+        &mut self,
+        patience: Option<Duration>,
+        log: Option<Duration>,
+    ) -> Result<Event> {
         let start = Instant::now();
         loop {
             // Before the ports are read, so that the last lines of a guest that has ended are not missed.
@@ -443,11 +455,13 @@ impl Vm {
                 }
                 (None, _) => {}
             }
-            if let Some(patience) = patience {
-                if start.elapsed() > patience {
-                    let what = format!("{} {} s", kernel_log::SILENCE, patience.as_secs());
-                    return self.give_up(what);
-                }
+            let limits = [(patience, start), (log, self.logged)];
+            let passed = |&(limit, since): &(Option<Duration>, Instant)| {
+                limit.filter(|&limit| since.elapsed() > limit)
+            };
+            if let Some(limit) = limits.iter().find_map(passed) {
+                let what = format!("{} {} s", kernel_log::SILENCE, limit.as_secs());
+                return self.give_up(what);
             }
             thread::sleep(LOOK);
         }
@@ -455,6 +469,7 @@ impl Vm {
 
     fn read_kernel_log(&mut self) -> Result<()> {
         for line in self.kernel_log.lines()? {
+            self.logged = Instant::now();
             if self.complaint.is_some() && self.excerpt.is_full() {
                 break;
             }

@@ -232,8 +232,8 @@ mod tests {
         "tracking",
     ];
 
-    /// The kind that the default run lacks: no seeds were found that have it beside all others. The cases of modes have it.
-    const LACKING: &str = "knob stages";
+    /// The kind that the default run has on one way only: no seeds were found that have it on both.
+    const LACKING: &str = "held by tbf on patched";
 
     /// Returns all kinds that can be drawn; those of steps back are not among them.
     fn all_kinds() -> BTreeSet<String> {
