@@ -129,7 +129,7 @@ bool mflow_held_join(struct sk_buff *held, const struct mflow_request *request,
 	}
 	if (request->ops->joined)
 		request->ops->joined(request, frag);
-	mflow_way_note_joined();
+	mflow_way_note_joined(held);
 	return true;
 }
 
@@ -170,6 +170,6 @@ int mflow_held_append(struct sk_buff *held, struct sk_buff *skb, unsigned int ne
 	held->truesize += skb->truesize;
 	held->len += skb->len;
 	skb_shinfo(held)->flags |= skb_shinfo(skb)->flags & SKBFL_SHARED_FRAG;
-	mflow_way_note_joined();
+	mflow_way_note_joined(held);
 	return MAX_SKB_FRAGS - skb_shinfo(skb)->nr_frags;
 }

@@ -69,7 +69,7 @@ static inline void mflow_way_show_to_gro(const struct sk_buff *held, struct sk_b
 }
 
 /* Does nothing: nobody counts what a lane has given. */
-static inline void mflow_way_note_joined(void)
+static inline void mflow_way_note_joined(const struct sk_buff *held)
 {
 }
 

@@ -24,17 +24,31 @@ DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
 /* Set for good where net.core.gro_normal_batch is 1: what GRO lets through is gone at once, before what it holds. */
 static bool mflow_lists_off __read_mostly;
 
+/* Counts packets of a batch that a lane gives to the stack. */
+static void mflow_owe(struct mflow_carried *carried, u32 tag, u32 pkts)
+{
+	struct mflow_owed *owed = &carried->owed[mflow_owed_place(tag)];
+
+	WRITE_ONCE(carried->given, carried->given + pkts);
+	if (owed->tag != tag) {
+		owed->pkts = 0;
+		WRITE_ONCE(owed->tag, tag);
+	}
+	owed->pkts += pkts;
+}
+
 /*
  * Returns whether datagrams of the packet's batch are put into lists. The answer is the same for all of a batch: a datagram that goes
  * without would overtake a list that GRO holds of its flow.
  */
-static bool mflow_given(const struct sk_buff *skb)
+static bool mflow_given(struct mflow_worker *worker, const struct sk_buff *skb)
 {
 	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
 	u32 tag = mflow_stock_tag(skb);
 	unsigned int slot = mflow_stock_slot(tag);
 
-	WRITE_ONCE(carried->given, carried->given + mflow_stock_wire_pkts(skb));
+	mflow_owe(carried, tag, mflow_stock_wire_pkts(skb));
+	worker->way.tag = tag;
 	if (carried->tags[slot] != tag) {
 		carried->tags[slot] = tag;
 		if (test_bit(slot, mflow_datagrams) && !READ_ONCE(mflow_lists_off))
@@ -46,11 +60,9 @@ static bool mflow_given(const struct sk_buff *skb)
 }
 
 /* Notes a frame that has joined a packet of its batch. */
-void mflow_way_note_joined(void)
+void mflow_way_note_joined(const struct sk_buff *held)
 {
-	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
-
-	WRITE_ONCE(carried->given, carried->given + 1);
+	mflow_owe(this_cpu_ptr(&mflow_carried), mflow_stock_tag(held), 1);
 }
 
 /*
@@ -93,7 +105,7 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsi
 		mflow_worker_receive_past_gro(worker, skb);
 		return false;
 	}
-	datagram = mflow_given(skb) && form != MFLOW_FORM_SINGLE;
+	datagram = mflow_given(worker, skb) && form != MFLOW_FORM_SINGLE;
 	/* It must not overtake those of its batch that GRO holds at our device. */
 	if (unlikely(!mflow_port_lane_device(skb, datagram)))
 		mflow_worker_flush(worker);
@@ -114,7 +126,7 @@ void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 	 */
 	if (unlikely(skb_cloned(skb)))
 		skb_unclone(skb, GFP_ATOMIC);
-	mflow_given(skb);
+	mflow_given(worker, skb);
 	skb_mark_napi_id(skb, &worker->napi);
 	/* GRO would set it; a device further on drops a large packet without it. */
 	if (skb->ip_summed == CHECKSUM_PARTIAL)
@@ -187,6 +199,20 @@ void mflow_worker_settle(struct mflow_worker *worker)
 	way->tail = 0;
 }
 
+/* Notes that a batch misses packets. If they come nevertheless, something on the way queues them. */
+static void mflow_note_lost(struct mflow_carried *carried, u32 tag)
+{
+	struct mflow_owed *owed = &carried->owed[mflow_owed_place(tag)];
+	struct mflow_lost *lost = &carried->lost[carried->lost_next];
+
+	if (owed->tag != tag || !owed->pkts)
+		return;
+	owed->pkts = 0;
+	WRITE_ONCE(lost->tick, (u32)jiffies);
+	WRITE_ONCE(lost->tag, tag);
+	carried->lost_next = (carried->lost_next + 1) % MFLOW_LOST;
+}
+
 /* Returns whether that wait has ended. In the worker's poll, which is called again until it has. */
 bool mflow_worker_has_settled(struct mflow_worker *worker)
 {
@@ -210,8 +236,10 @@ bool mflow_worker_has_settled(struct mflow_worker *worker)
 		return false;
 	}
 	/* Packets that are still missing do not come any more. */
-	if ((s32)(carried->arrived - way->given) < 0)
+	if ((s32)(carried->arrived - way->given) < 0) {
+		mflow_note_lost(carried, way->tag);
 		WRITE_ONCE(carried->arrived, way->given);
+	}
 settled:
 	way->settles = false;
 	return true;

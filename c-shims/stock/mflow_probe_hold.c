@@ -176,8 +176,10 @@ static void mflow_hold_let_go(struct mflow_hold *hold)
 			return;
 		tag = mflow_stock_tag(skb);
 		if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE) {
-			WRITE_ONCE(mflow_probe_cpus[mflow_stock_slot(tag)], smp_processor_id() + 1);
-			mflow_probe_note(skb, mflow_stock_slot(tag));
+			if (mflow_probe_begins(tag))
+				mflow_probe_note(skb, mflow_stock_slot(tag));
+			else
+				mflow_skb_set_tag(skb, 0);
 		}
 		mflow_receive_behind_hook(skb);
 		if (READ_ONCE(hold->polls))

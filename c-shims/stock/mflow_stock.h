@@ -7,10 +7,13 @@
 #define _MFLOW_STOCK_H
 
 #include <linux/bitops.h>
+#include <linux/cache.h>
 #include <linux/jump_label.h>
 #include <linux/percpu.h>
 #include <linux/skbuff.h>
 #include <net/mflow.h>
+
+#include "mflow_way.h"
 
 struct net;
 struct net_device;
@@ -34,6 +37,7 @@ void mflow_run_flush(struct mflow_source *source);
 void mflow_packet_verify(struct sk_buff *skb);
 void mflow_note_path_fault(unsigned int slot, unsigned int fault);
 void mflow_note_receive_pkts(unsigned int slot, unsigned int pkts);
+bool mflow_slot_awaits(u32 tag);
 
 struct mflow_source *mflow_port_source(void *port);
 struct mflow_request *mflow_take_requests(struct mflow_source *source, u16 protocol, const void *header,
@@ -119,11 +123,13 @@ void mflow_run_exit(void);
 /* The slots whose last packet was a datagram, a probe or a split one. Written where that changes. */
 extern unsigned long mflow_datagrams[BITS_TO_LONGS(MFLOW_SLOTS)];
 
-/* For each slot, one more than the CPU on which its last probe has begun its way; 0: that probe has ended. */
-extern unsigned int mflow_probe_cpus[MFLOW_SLOTS];
-
 int mflow_merge_begin(struct net *net);
 void mflow_merge_end(struct net *net);
+
+/* merge/mflow_trust.c: the tags that are believed */
+void mflow_probe_is_tagged(u32 tag);
+bool mflow_probe_is_known(u32 tag);
+bool mflow_probe_begins(u32 tag);
 
 /* mflow_carry.c: between the two. */
 
@@ -147,6 +153,30 @@ struct mflow_looked {
 	u64			slots;
 };
 
+/* Batches of a slot whose packets may be under way on a CPU, and batches of which a CPU's lanes have given up packets last. */
+#define MFLOW_OWED		4
+#define MFLOW_LOST		4
+
+/**
+ * struct mflow_owed - a batch whose packets are under way on a CPU
+ * @tag:	its tag; 0: there has been none
+ * @pkts:	the packets on the wire that lanes have given, and that have not arrived
+ */
+struct mflow_owed {
+	u32	tag;
+	u32	pkts;
+};
+
+/**
+ * struct mflow_lost - a batch of which packets were given up
+ * @tag:	its tag; 0: there has been none
+ * @tick:	the tick in which that was
+ */
+struct mflow_lost {
+	u32	tag;
+	u32	tick;
+};
+
 /**
  * struct mflow_carried - the packets that lanes have given to the stack on a CPU, and those that have come to the merge point
  * @given:	packets on the wire; wraps
@@ -155,6 +185,10 @@ struct mflow_looked {
  * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
  * @looked:	the paths that were looked at last, to each kind of step
+ * @lost_next:	the place in @lost that is written next
+ * @lost:	the batches of which packets were given up last
+ * @owed:	for each slot, the batches whose packets are under way, at mflow_owed_place(). Other CPUs read that for tags that they have
+ *		not given
  */
 struct mflow_carried {
 	u32	given;
@@ -163,6 +197,9 @@ struct mflow_carried {
 	u64	datagrams;
 	u32	heir;
 	struct mflow_looked	looked[MFLOW_STEPS];
+	unsigned int		lost_next;
+	struct mflow_lost	lost[MFLOW_LOST];
+	struct mflow_owed	owed[MFLOW_SLOTS * MFLOW_OWED] ____cacheline_aligned_in_smp;
 };
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
@@ -221,17 +258,26 @@ bool mflow_skb_metadata(const struct sk_buff *skb, u8 *to, unsigned int bytes);
 
 /*
  * A tag is in a packet's security mark, which goes along through tunnels, GRO, bridges and veths, to clones and segments, and which
- * nothing on the way looks at or chooses anything by. Rules that label packets for SELinux write there: such a flow loses its probe, and
- * stays whole. Their labels are small numbers, and no tags. 0: none.
+ * nothing on the way looks at or chooses anything by. Rules of nft may write any number there, in each namespace: merge/mflow_trust.c
+ * says which tags are believed. Labels for SELinux are small numbers, and no tags. 0: none.
  */
 static inline u32 mflow_stock_tag(const struct sk_buff *skb)
 {
-	return skb->secmark >> MFLOW_KIND_SHIFT ? skb->secmark : 0;
+	return MFLOW_WAY_TAG(skb);
 }
 
 static inline unsigned int mflow_stock_slot(u32 tag)
 {
 	return tag >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1);
+}
+
+/*
+ * Returns the place of a batch among those under way on a CPU. Batches of a flow go to its lanes in turn, so that a lane has every second or
+ * fourth.
+ */
+static inline unsigned int mflow_owed_place(u32 tag)
+{
+	return mflow_stock_slot(tag) * MFLOW_OWED + ((tag ^ tag >> 2 ^ tag >> 4) & (MFLOW_OWED - 1));
 }
 
 /* Of two tags of one kind and slot: whether @tag's batch comes after @other's. */

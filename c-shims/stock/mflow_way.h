@@ -5,9 +5,11 @@
 #ifndef _MFLOW_WAY_H
 #define _MFLOW_WAY_H
 
+#include <linux/compiler.h>
 #include <linux/skbuff.h>
 #include <linux/types.h>
 #include <net/gro.h>
+#include <net/mflow.h>
 
 #include "../module/mflow_versions.h"
 
@@ -18,6 +20,7 @@
  * @settles:	it waits
  * @cpu:	the CPU on which it waits
  * @given:	the number of packets that lanes had given to the stack on that CPU
+ * @tag:	the tag of the last packet that the worker has given
  * @polls:	the polls that are left until queues of devices are through
  * @passes:	the times that the backlog has to be through after that
  * @tail:	up to where the backlog has to be through next
@@ -31,6 +34,7 @@ struct mflow_way {
 	bool		settles;
 	unsigned int	cpu;
 	u32		given;
+	u32		tag;
 	unsigned int	polls;
 	unsigned int	passes;
 	unsigned int	tail;
@@ -55,8 +59,19 @@ static inline bool mflow_way_polls_again(const struct mflow_way *way)
 /* The field of a list's first member that has a sum of the head. */
 #define MFLOW_LIST_SUM(skb)	((skb)->secmark)
 
-/* The packet's field that has its tag. */
-#define MFLOW_WAY_TAG(skb)	((skb)->secmark)
+/* For each slot, the bits in which a packet's mark differs from its tag. They are drawn for each flow. */
+extern u32 mflow_tag_masks[MFLOW_SLOTS];
+
+/* Returns the tag for a mark, or the mark for a tag: kind and slot are the same in both. 0 for what is neither. */
+static inline u32 mflow_tag_of_mark(u32 mark)
+{
+	if (!(mark >> MFLOW_KIND_SHIFT))
+		return 0;
+	return mark ^ READ_ONCE(mflow_tag_masks[mark >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1)]);
+}
+
+/* The packet's tag; 0: it has none. */
+#define MFLOW_WAY_TAG(skb)	mflow_tag_of_mark((skb)->secmark)
 
 /* Returns the length below which GRO keeps a packet, from the network header on. Of lists GRO does not ask the device. */
 static inline unsigned int mflow_way_held_limit(const struct sk_buff *skb)
@@ -75,6 +90,6 @@ static inline void mflow_way_show_to_gro(const struct sk_buff *held, struct sk_b
 	skb->tc_skip_classify = 1;
 }
 
-void mflow_way_note_joined(void);
+void mflow_way_note_joined(const struct sk_buff *held);
 
 #endif /* _MFLOW_WAY_H */

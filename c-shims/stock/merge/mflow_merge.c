@@ -3,7 +3,7 @@
  * The merge point: a hook at LOCAL_IN, in every namespace, while splitting is on. It is behind all that looks at packets, and in front of
  * what remembers that they have passed (connection tracking's confirmation). rust/algo/merge/slot/merger.rs makes the order. What is
  * parked goes on when it is its turn (mflow_parked.c); what is behind is serial. Beside it hooks for packets that go on to other hosts, or are sent on by IPVS, which never
- * come here.
+ * come here. Each of them takes away the tags that are not believed (mflow_trust.c).
  */
 
 #include <linux/ipv6.h>
@@ -29,8 +29,6 @@
 static_assert(MFLOW_MERGE_PRIORITY < NF_IP_PRI_CONNTRACK_CONFIRM);
 
 DECLARE_BITMAP(mflow_datagrams, MFLOW_SLOTS) __read_mostly;
-
-unsigned int mflow_probe_cpus[MFLOW_SLOTS];
 
 /* The slots on whose way something does not take lists of datagrams. Written where that changes. */
 static DECLARE_BITMAP(mflow_listless, MFLOW_SLOTS) __read_mostly;
@@ -112,16 +110,6 @@ static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u
 	return mflow_path_fault(skb);
 }
 
-/* Returns whether something has taken the probe to another CPU: lanes would not know when their packets arrive. */
-static bool mflow_probe_has_moved(unsigned int slot)
-{
-	bool moved = READ_ONCE(mflow_probe_cpus[slot]) != smp_processor_id() + 1;
-
-	if (!moved)
-		WRITE_ONCE(mflow_probe_cpus[slot], 0);
-	return moved;
-}
-
 /* Notes whether a flow is one of datagrams that may be in lists. Lanes ask when they begin its next batch. */
 static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
 {
@@ -145,15 +133,20 @@ static bool mflow_may_be_copy(const struct sk_buff *skb)
 	return skb->pkt_type == PACKET_MULTICAST || skb->pkt_type == PACKET_BROADCAST;
 }
 
-/* Counts packets that have come to their end on this CPU. Returns whether more have come than its lanes have given. */
-static bool mflow_count_arrived(struct mflow_carried *carried, u32 pkts)
+/* Counts packets of a batch that have come to their end on this CPU. Returns whether more have come than its lanes have given. */
+static bool mflow_count_arrived(struct mflow_carried *carried, u32 tag, u32 pkts)
 {
-	u32 arrived = carried->arrived + pkts;
-	bool more = (s32)(arrived - carried->given) > 0;
+	struct mflow_owed *owed = &carried->owed[mflow_owed_place(tag)];
+	u32 due = owed->tag == tag ? min(owed->pkts, pkts) : 0;
+	u32 arrived = carried->arrived + due;
 
+	if (due)
+		owed->pkts -= due;
+	if ((s32)(arrived - carried->given) > 0)
+		arrived = carried->given;
 	/* Pairs with the acquire in mflow_has_left(): what is to be parked waits by then. */
-	smp_store_release(&carried->arrived, more ? carried->given : arrived);
-	return more;
+	smp_store_release(&carried->arrived, arrived);
+	return due < pkts;
 }
 
 /* The probe of a slot is at its end: the path is as it was, or has a fault. The packet goes on without a tag. */
@@ -162,7 +155,7 @@ static unsigned int mflow_end_probe(const struct mflow_ops *ops, struct sk_buff 
 {
 	u32 pkts = mflow_stock_wire_pkts(skb);
 
-	if (mflow_probe_has_moved(mflow_stock_slot(tag)) && !fault)
+	if (mflow_probe_ends_elsewhere(tag) && !fault)
 		fault = MFLOW_PATH_QUEUES;
 	if (fault)
 		ops->unsuited(skb, NULL, fault);
@@ -174,9 +167,7 @@ static unsigned int mflow_end_probe(const struct mflow_ops *ops, struct sk_buff 
 
 /* A packet that the merge point may keep: it is parked, or goes on without a tag if it need not wait. */
 static unsigned int mflow_park_and_merge(const struct mflow_ops *ops, struct sk_buff *skb,
-					 const struct nf_hook_state *state,
-					 struct mflow_carried *carried, unsigned int fault,
-					 bool is_split)
+					 const struct nf_hook_state *state, unsigned int fault)
 {
 	u32 pkts = mflow_stock_wire_pkts(skb);
 
@@ -185,8 +176,6 @@ static unsigned int mflow_park_and_merge(const struct mflow_ops *ops, struct sk_
 		return NF_DROP;
 	if (fault)
 		ops->unsuited(skb, NULL, fault);
-	else if (is_split && state->pf == NFPROTO_IPV4 && IPCB(skb)->frag_max_size)
-		mflow_tag_datagram(skb, carried);
 
 	if (ops->arrived(NULL, skb, NULL, pkts))
 		return NF_STOLEN;
@@ -210,6 +199,11 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	if (!ops)
 		return NF_ACCEPT;
 
+	if (unlikely(!mflow_is_believed(carried, tag))) {
+		mflow_list_follow(skb, state->pf);
+		mflow_skb_set_tag(skb, 0);
+		return NF_ACCEPT;
+	}
 	end = mflow_end_of(state->net, skb, state->pf);
 	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
 		fault = mflow_fault(skb, end, tag, carried);
@@ -238,12 +232,16 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	}
 	if (kind == MFLOW_KIND_SPLIT && !mflow_may_be_copy(skb)) {
 		/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
-		bool too_many = mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
+		bool too_many;
 
+		if (state->pf == NFPROTO_IPV4 && IPCB(skb)->frag_max_size)
+			mflow_tag_datagram(skb, carried);
+		too_many = mflow_count_arrived(carried, mflow_stock_tag(skb),
+					       mflow_stock_wire_pkts(skb));
 		if (too_many && !fault)
 			fault = MFLOW_PATH_QUEUES;
 	}
-	return mflow_park_and_merge(ops, skb, state, carried, fault, kind == MFLOW_KIND_SPLIT);
+	return mflow_park_and_merge(ops, skb, state, fault);
 }
 
 unsigned int mflow_local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
@@ -273,13 +271,18 @@ static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_h
 	const unsigned int slot = mflow_stock_slot(tag);
 	struct mflow_carried *carried;
 
+	local_bh_disable();
+	carried = this_cpu_ptr(&mflow_carried);
+	if (unlikely(!mflow_is_believed(carried, tag))) {
+		mflow_list_follow(skb, state->pf);
+		mflow_skb_set_tag(skb, 0);
+		goto out;
+	}
 	if (unlikely(mflow_list_is_written(skb, state->pf)))
 		mflow_note_slot(mflow_written, slot, true);
 	mflow_list_follow(skb, state->pf);
 	if (kind != MFLOW_KIND_SPLIT && kind != MFLOW_KIND_PROBE)
-		return;
-	local_bh_disable();
-	carried = this_cpu_ptr(&mflow_carried);
+		goto out;
 	if ((!mflow_has_looked(carried, slot, state->in, MFLOW_STEP_ROUTE) ||
 	     kind == MFLOW_KIND_PROBE) &&
 	    mflow_dev_needs_order(state->in))
@@ -287,9 +290,10 @@ static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_h
 	/* It leaves this host, or may: nobody puts it in order again, and no lane waits for it. */
 	if (kind == MFLOW_KIND_SPLIT &&
 	    !mflow_dev_leads_inside(nf_bridge_get_physoutdev(skb) ?: state->out)) {
-		mflow_count_arrived(carried, mflow_stock_wire_pkts(skb));
+		mflow_count_arrived(carried, tag, mflow_stock_wire_pkts(skb));
 		mflow_note_path_fault(slot, MFLOW_PATH_QUEUES);
 	}
+out:
 	local_bh_enable();
 }
 
@@ -302,6 +306,15 @@ static unsigned int mflow_forward(void *priv, struct sk_buff *skb,
 	if (tag)
 		mflow_forward_tagged(skb, state, tag);
 	return NF_ACCEPT;
+}
+
+/* Notes the fault of a packet's path, if its tag is believed. In any context. */
+static void mflow_note_fault_if_believed(u32 tag, unsigned int fault)
+{
+	local_bh_disable();
+	if (mflow_is_believed(this_cpu_ptr(&mflow_carried), tag))
+		mflow_note_path_fault(mflow_stock_slot(tag), fault);
+	local_bh_enable();
 }
 
 #if IS_ENABLED(CONFIG_NETFILTER_FAMILY_BRIDGE)
@@ -317,7 +330,7 @@ static unsigned int mflow_bridged(void *priv, struct sk_buff *skb,
 
 	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT && !nf_bridge_get_physoutdev(skb) &&
 	    !mflow_dev_leads_inside(state->out))
-		mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
+		mflow_note_fault_if_believed(tag, MFLOW_PATH_QUEUES);
 	return NF_ACCEPT;
 }
 
@@ -334,7 +347,7 @@ static unsigned int mflow_local_out(void *priv, struct sk_buff *skb,
 	const u32 tag = mflow_stock_tag(skb);
 
 	if (unlikely(tag) && mflow_is_balanced(skb))
-		mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_ORDERED);
+		mflow_note_fault_if_believed(tag, MFLOW_PATH_ORDERED);
 	return NF_ACCEPT;
 }
 

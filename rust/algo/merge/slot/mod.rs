@@ -531,6 +531,11 @@ impl<P: Packet> Slot<P> {
         self.place(batch).forget_queued(batch) && self.is_turn_of(batch)
     }
 
+    /// Returns whether packets of `batch` are still to come.
+    pub fn awaits(&self, batch: u32) -> bool {
+        self.place(batch).is_complete(batch) == Some(false)
+    }
+
     /// Returns whether it is the turn of `batch`. Called after a change of the batch's place.
     fn is_turn_of(&self, batch: u32) -> bool {
         // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".

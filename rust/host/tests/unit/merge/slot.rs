@@ -534,6 +534,22 @@ fn queued_packets_keep_their_batch_open() {
     assert!(m.slot.is_drained_up_to(3));
 }
 
+#[test]
+fn a_batch_awaits_packets_until_it_is_complete() {
+    let mut merger = Merger::new();
+    merger.open(0, 1);
+    merger.open(1, INLINE);
+    let awaits = |slot: &Slot<TestPacket>| [0, 1, 2].map(|batch| slot.awaits(batch));
+    assert_eq!(awaits(&merger.slot), [true, true, false]);
+
+    merger.slot.note_queued(1, 1);
+    let _ = merger.slot.complete(1);
+    assert!(merger.slot.awaits(1), "a packet of it is queued");
+    let _ = merger.slot.note_arrived(1, 1);
+    merger.complete(0);
+    assert_eq!(awaits(&merger.slot), [false; 3]);
+}
+
 /// GRO joins queued packets, and devices take them apart.
 #[test]
 fn queued_packets_are_counted_as_on_the_wire() {
