@@ -34,7 +34,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      gro/beside gro/header/whole gro/header/v6 gro/checksum/v4 gro/disguised/vxlan hooks/veth-gro \
                      join/stream join/frames/v6 join/gro-off \
                      build/lane tcp/build/lane build/classes build/stage build/xdp build/other-program build/devices drops/filter \
-                     routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro \
+                     routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/forged hooks/full hooks/gro \
                      broadcast/three-containers";
 
 /// The cases that cannot pass there, by the beginning of their names. `c-shims/stock/README.md` says why (`auto/isolated` and

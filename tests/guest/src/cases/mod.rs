@@ -145,6 +145,7 @@ fn all() -> Vec<Case> {
         operation::reasons::cases(),
         lanes::hints::cases(),
         operation::hooks::cases(),
+        operation::forged::cases(),
         forwarding::forwarded::cases(),
         traffic::gro::cases(),
         traffic::disguised::cases(),

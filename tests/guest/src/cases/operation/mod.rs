@@ -5,6 +5,7 @@
 pub(crate) mod command;
 pub(crate) mod control;
 pub(crate) mod devices;
+pub(crate) mod forged;
 pub(crate) mod held;
 pub(crate) mod hooks;
 pub(crate) mod knobs;
