@@ -40,6 +40,7 @@ pub use self::instance::hook::{Hook, XdpMode};
 pub use self::instance::loader::fingerprint;
 pub use self::instance::readback::{chain_programs, Places};
 pub use self::instance::watch::Watch;
+pub use self::maps::possible_cpus;
 pub use self::routing::{Facts, Follower, Routing};
 
 /// The largest number of everything: `c-shims/hike/limits.h`.

@@ -5,6 +5,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{anyhow, bail, Context as _, Result};
 use aya::maps::{Map, MapData, MapError, PerCpuHashMap, PerCpuValues};
@@ -16,6 +18,10 @@ pub(crate) const NEW: u64 = 1;
 
 /// Of this many numbers one is free, as good as certainly: some ten thousand of four billion are taken.
 const MOST_DRAWS: u32 = 16;
+
+/// The pauses in which the kernel may get memory ready, and the length of each.
+const MOST_PAUSES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Opens a map of an instance.
 pub(crate) fn open(folder: &Path, name: &str) -> Result<Map> {
@@ -81,8 +87,38 @@ pub(crate) fn free_number<V: Pod>(table: &PerCpuHashMap<MapData, u64, V>) -> Res
     Ok(0)
 }
 
-/// Returns the same value for each CPU.
-pub(crate) fn of_cpus<V: Pod>(value: V) -> Result<PerCpuValues<V>> {
-    let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
-    Ok(PerCpuValues::try_from(vec![value; cpus])?)
+/// Returns how many CPUs this host may have: maps of CPUs have a value for each, whether it is there or not.
+pub fn possible_cpus() -> Result<usize> {
+    nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))
+}
+
+/// Inserts the same value for each CPU. Such tables have no memory before they have entries, and a write may not wait for it: the kernel
+/// gets more ready after a write has found none (`mm/percpu.c`: `pcpu_balance_workfn`), as behind tables that have just taken much. So this
+/// tries some times, in a fifth of a second at most.
+pub(crate) fn insert_of_cpus<K: Pod, V: Pod>(
+    table: &mut PerCpuHashMap<MapData, K, V>,
+    key: K,
+    value: V,
+    flags: u64,
+) -> Result<Result<(), MapError>> {
+    let cpus = possible_cpus()?;
+    let mut pauses = MOST_PAUSES;
+    loop {
+        let values = PerCpuValues::try_from(vec![value; cpus])?;
+        match table.insert(key, values, flags) {
+            Err(error) if pauses > 0 && is_of_memory(&error) => {
+                pauses -= 1;
+                thread::sleep(PAUSE);
+            }
+            written => return Ok(written),
+        }
+    }
+}
+
+/// Returns whether the kernel had no memory for what was asked of a map.
+fn is_of_memory(error: &MapError) -> bool {
+    let MapError::SyscallError(error) = error else {
+        return false;
+    };
+    error.io_error.raw_os_error() == Some(libc::ENOMEM)
 }

@@ -12,7 +12,7 @@ use aya::maps::{Map, MapData, MapError, PerCpuHashMap};
 use crate::config::flow::{Direction, Flow, Monitor};
 use crate::layout::Counters;
 use crate::limits::{FLOWS, FLOW_SIDS};
-use crate::maps::{free_number, is_full, is_not_there, of_cpus, open, or_full, NEW};
+use crate::maps::{free_number, insert_of_cpus, is_full, is_not_there, open, or_full, NEW};
 
 /// The map of what is counted by numbers of flows.
 const NUMBERED: &str = "numbered_flows";
@@ -57,7 +57,7 @@ pub(crate) fn add(
         return Ok(0);
     };
     // If the process is killed in between, nothing is found by this number, and packets are counted by their headers.
-    match table.insert(number, of_cpus(counters)?, NEW) {
+    match insert_of_cpus(table, number, counters, NEW)? {
         Err(error) if is_full(&error) => Ok(0),
         Err(error) => {
             with_entry(folder, flow, direction, Action::Remove)?;
@@ -197,7 +197,7 @@ fn in_map<const BYTES: usize>(map: Map, key: &[u8], action: Action) -> Result<Ve
                 "this flow is monitored already; remove its monitor first to count from 0 again"
             );
             or_full(
-                table.insert(key, of_cpus(counters)?, 0),
+                insert_of_cpus(&mut table, key, counters, 0)?,
                 "monitored flows with as many SIDs",
                 FLOWS,
             )?;

@@ -11,7 +11,7 @@ use aya::maps::{MapData, MapError, PerCpuHashMap};
 
 use crate::layout::SidCounts;
 use crate::limits::BEHAVIOURS;
-use crate::maps::{free_number, is_full, is_not_there, of_cpus, open, NEW};
+use crate::maps::{free_number, insert_of_cpus, is_full, is_not_there, open, NEW};
 
 /// The map of the counts.
 pub(crate) const NAME: &str = "sid_counts";
@@ -37,7 +37,7 @@ pub(crate) fn add(folder: &Path, number: u64) -> Result<u64> {
     if number == 0 {
         return Ok(0);
     }
-    match table.insert(number, of_cpus(SidCounts::default())?, NEW) {
+    match insert_of_cpus(&mut table, number, SidCounts::default(), NEW)? {
         Err(error) if is_full(&error) => Ok(0),
         written => Ok(written.map(|()| number)?),
     }

@@ -4,10 +4,9 @@
 
 use std::path::Path;
 
-use anyhow::{anyhow, Result};
+use anyhow::Result;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, LpmTrie, MapData, PerCpuArray, PerCpuValues};
-use aya::util::nr_cpus;
 
 use super::batch::WholeArray;
 use super::packets;
@@ -15,7 +14,7 @@ use super::rule_sets::Sets;
 use crate::config::rule::{self, Rule};
 use crate::layout::{self, rule_sets, Address, RulePort};
 use crate::limits::RULES;
-use crate::maps::{is_not_there, open};
+use crate::maps::{is_not_there, open, possible_cpus};
 
 /// Ports there are.
 const PORTS: usize = 1 << 16;
@@ -97,7 +96,7 @@ impl AccessList {
         if !std::mem::replace(&mut self.has_hits[bank], true) {
             return Ok(());
         }
-        let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
+        let cpus = possible_cpus()?;
         for number in 0..RULES {
             let none = PerCpuValues::try_from(vec![0; cpus])?;
             // CAST: some hundreds.
