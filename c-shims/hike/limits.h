@@ -56,8 +56,14 @@
 #define HIKE_TOLD_AT_ONCE 50
 /* Blocks of a monitored flow that are kept. */
 #define HIKE_FLOW_BLOCKS 4
-/* Entries of each CPU's cache: a power of two. */
+/* Entries of each CPU's cache, unless user space says otherwise. */
 #define HIKE_CACHE_ENTRIES 4096
+/* The least entries that it can have: a power of two, as all numbers of them. */
+#define HIKE_CACHE_LEAST_ENTRIES 1024
+/* The most entries that it can have. */
+#define HIKE_CACHE_MOST_ENTRIES 131072
+/* Bytes of an entry. */
+#define HIKE_CACHE_ENTRY_BYTES 328
 /* Neighbours whose state is known. */
 #define HIKE_NEIGHBOURS 16384
 

@@ -71,15 +71,26 @@ static __always_inline __u32 hike_read_key(const struct hike_context *context, _
 }
 
 /*
- * Returns the place of a key: the highest bits, on which all of it has an effect but the Ethernet address, as a flow has one. Flows that
- * share a place slow each other down, and do nothing worse.
+ * Returns the first place of a key in a cache of 1 << (64 - shift) entries: the highest bits, on which all of it has an effect but the
+ * Ethernet address, as a flow has one. The second place is its neighbour (hike_second_place()). Flows that share both slow each other
+ * down, and do nothing worse.
+ *
+ * Hosts on a link differ in their last bytes, which are the highest ones as they are read, and go no further up by a product. So they
+ * are turned round. Addresses of source and destination that count up together may not cancel each other out: they have factors of their
+ * own, and the upper half has an effect on the lower one before the last product.
  */
-static __always_inline __u32 hike_key_index(const __u64 key[HIKE_KEY_WORDS])
+static __always_inline __u32 hike_first_place(const __u64 key[HIKE_KEY_WORDS], __u32 shift)
 {
-	__u64 hash = (key[2] ^ key[4] * 3 ^ key[5]) * 0x9e3779b97f4a7c15ULL +
-		     (key[0] ^ key[1] ^ key[3] * 5) * 0xc2b2ae3d27d4eb4fULL;
+	__u64 hash = ((__builtin_bswap64(key[2]) ^ key[3]) + key[5]) * 0x9e3779b97f4a7c15ULL +
+		     ((__builtin_bswap64(key[4]) ^ key[1]) + key[0]) * 0xc2b2ae3d27d4eb4fULL;
 
-	return hash >> (64 - __builtin_ctz(HIKE_CACHE_ENTRIES));
+	hash ^= hash >> 37;
+	return hash * 0x9e3779b97f4a7c15ULL >> shift;
+}
+
+static __always_inline __u32 hike_second_place(__u32 first)
+{
+	return first ^ 1;
 }
 
 static __always_inline bool hike_is_key(const __u64 one[HIKE_KEY_WORDS], const __u64 other[HIKE_KEY_WORDS])

@@ -15,21 +15,44 @@
 #include "key.h"
 #include "../monitor.h"
 
-/* 1: there is a cache. User space sets it when this is loaded. */
-const volatile __u8 hike_caches;
+/*
+ * 64 less the binary logarithm of the number of entries, by which a hash becomes a place; 0: there is no cache. User space sets it when
+ * this is loaded.
+ */
+const volatile __u8 hike_cache_shift;
 
-/* Lets the packet be learned when it leaves. */
-static __always_inline void hike_arm(struct hike_fill *fill, const __u64 key[HIKE_KEY_WORDS], __u64 epoch, __u64 now,
-				     __u32 index, __u32 bytes)
+/* Returns whether an entry is good now, in this epoch. One that is not will never be again: jiffies and epochs only go up. */
+static __always_inline bool hike_is_good(const struct hike_cached *entry, __u64 epoch, __u64 now)
 {
-	for (int i = 0; i < HIKE_KEY_WORDS; i++)
-		fill->key[i] = key[i];
-	fill->epoch = epoch;
-	fill->now = now;
-	fill->colour_ns = 0;
-	fill->index = index;
-	fill->bytes = bytes;
-	fill->is_armed = 1;
+	return entry->epoch == epoch && now < entry->until;
+}
+
+/*
+ * Returns the good entry in the second place of the packet that `fill` has, or NULL. Then lets the packet be learned when it leaves, in
+ * that of its places where there is no good entry.
+ *
+ * An entry is made only when its flow has no good one in either place, so a flow never has two. A function of its own, as a packet whose
+ * entry is in its first place need not pay for this.
+ */
+static __noinline const struct hike_cached *hike_find_second(struct hike_fill *fill, bool is_first_good)
+{
+	__u32 index = hike_second_place(fill->index);
+	const struct hike_cached *second;
+
+	second = bpf_map_lookup_elem(&cache, &index);
+	if (!second)
+		return NULL;
+	if (!hike_is_good(second, fill->epoch, fill->now)) {
+		if (is_first_good)
+			fill->index = index;
+		fill->is_armed = 1;
+	} else if (hike_is_key(second->key, fill->key)) {
+		return second;
+	} else {
+		fill->is_armed = !is_first_good;
+	}
+	fill->misses++;
+	return NULL;
 }
 
 /*
@@ -127,20 +150,20 @@ static __always_inline int hike_leave_as(struct hike_context *context, const str
 /*
  * Returns the reason of a packet for which there is a good entry, or HIKE_NEXT. Notes what the packet is, so that it can be learned.
  *
- * The epoch is read before classes and routes are asked: if it moves meanwhile, the new entry is good for nobody. A good entry of another
- * flow stays in its place, so that flows that share it do not replace each other with each packet.
+ * The epoch is read before classes and routes are asked: if it moves meanwhile, the new entry is good for nobody. Good entries of other
+ * flows stay in their places, so that flows that share them do not replace each other with each packet.
  */
 static __always_inline int hike_take_cached(struct hike_context *context)
 {
 	const struct hike_epoch *watched;
-	__u64 key[HIKE_KEY_WORDS], until, number, now;
 	const struct hike_cached *hit;
+	__u64 until, number, now;
+	__u32 whole, index, shift = hike_cache_shift;
 	struct hike_fill *fill;
-	__u32 whole, index;
 	bool is_good, is_v6;
 	int reason;
 
-	if (!hike_caches)
+	if (!shift)
 		return HIKE_NEXT;
 	watched = hike_this_epoch();
 	fill = hike_this_fill();
@@ -155,24 +178,28 @@ static __always_inline int hike_take_cached(struct hike_context *context)
 		return HIKE_NEXT;
 	if (hike_in_buffers(context))
 		return HIKE_NEXT;
-	whole = hike_read_key(context, key, &is_v6);
+	whole = hike_read_key(context, fill->key, &is_v6);
 	if (!whole)
 		return HIKE_NEXT;
-	index = hike_key_index(key);
+	index = hike_first_place(fill->key, shift);
 	hit = bpf_map_lookup_elem(&cache, &index);
 	if (!hit)
 		return HIKE_NEXT;
-	is_good = hit->epoch == number && now < hit->until;
-	if (is_good && hike_is_key(hit->key, key)) {
-		reason = hike_leave_as(context, hit, whole, is_v6);
-		if (reason != HIKE_NEXT)
-			fill->hits++;
-		return reason;
+	is_good = hike_is_good(hit, number, now);
+	if (!is_good || !hike_is_key(hit->key, fill->key)) {
+		fill->epoch = number;
+		fill->now = now;
+		fill->colour_ns = 0;
+		fill->index = index;
+		fill->bytes = hike_data_end(context) - hike_data(context);
+		hit = hike_find_second(fill, is_good);
+		if (!hit)
+			return HIKE_NEXT;
 	}
-	fill->misses++;
-	if (!is_good)
-		hike_arm(fill, key, number, now, index, hike_data_end(context) - hike_data(context));
-	return HIKE_NEXT;
+	reason = hike_leave_as(context, hit, whole, is_v6);
+	if (reason != HIKE_NEXT)
+		fill->hits++;
+	return reason;
 }
 #endif
 

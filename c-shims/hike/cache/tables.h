@@ -54,6 +54,8 @@ struct hike_cached {
 	__u64 head[HIKE_HEAD_BYTES / sizeof(__u64)];
 };
 
+_Static_assert(sizeof(struct hike_cached) == HIKE_CACHE_ENTRY_BYTES, "user space says how much memory a cache takes");
+
 /* The parts of its packets' way that are learned of a chain; 0: nothing. User space gives it to the programs of the chain. */
 #define HIKE_LEARNS_WAY 1
 #define HIKE_LEARNS_MON_IN 2
@@ -67,6 +69,7 @@ struct hike_fill {
 	__u64 now;
 	/* The time for which the packet's colour, if it is in the traffic class, stays that of its flow; 0: it has none there. */
 	__u64 colour_ns;
+	/* The place of the entry that is made. */
 	__u32 index;
 	/* The packet's length as it came, in its first buffer. */
 	__u32 bytes;
@@ -104,6 +107,7 @@ struct hike_neighbour {
 #ifdef HIKE_TCX
 #define hike_note_colour(NS) ((void)(NS))
 #else
+/* User space may give it more or fewer entries when it makes it. */
 HIKE_MAP(cache, BPF_MAP_TYPE_PERCPU_ARRAY, HIKE_CACHE_ENTRIES, sizeof(__u32),
 	 sizeof(struct hike_cached), 0);
 HIKE_MAP(cache_fill, BPF_MAP_TYPE_PERCPU_ARRAY, 1, sizeof(__u32), sizeof(struct hike_fill), 0);

@@ -22,7 +22,7 @@ mod tables;
 
 pub use self::baseline::Baseline;
 pub use self::config::behaviour::{Behaviour, Flavour, Flavours, Hop, HOPS_TABLE};
-pub use self::config::cache::{Cache, Notice};
+pub use self::config::cache::{Cache, CacheEntries, Caching, Notice};
 pub use self::config::chain::Chain;
 pub use self::config::destination::Destination;
 pub use self::config::device::DeviceName;

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::instance::generation::{remove_all, Before};
 use mflow_hike::instance::links::{linked, release, Linked};
-use mflow_hike::{Facts, Generation, Hook, Host, Notice, Watch, XdpMode};
+use mflow_hike::{Caching, Facts, Generation, Hook, Host, Notice, Watch, XdpMode};
 
 use crate::actual::Entry;
 use crate::configuration::file::parse;
@@ -408,7 +408,11 @@ impl Manager {
             same_rules: matches!(&current.known, Some((note, known)) if note.is_of_this_version() && known.rules == wanted.rules),
         });
         let folder = self.store.generation(revision);
-        let caching = (wanted.cache, self.notice);
+        let caching = Caching {
+            cache: wanted.cache,
+            notice: self.notice,
+            ..Caching::default()
+        };
         let mut hike = Generation::begin(wanted.hook, &folder, wanted.engine, caching, before)?;
         step("begun")?;
         let sids = fill(&mut hike, &wanted, devices, &self.sid_numbers())?;

@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The cache by flow: whether an instance has one, how it learns of changes, and what is learned of the packets of a chain.
+//! The cache by flow: whether an instance has one and how large it is, how it learns of changes, and what is learned of the packets of a
+//! chain.
 
+use anyhow::{bail, Error};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::config::chain::Chain;
+use crate::limits::{CACHE_ENTRIES, CACHE_ENTRY_BYTES, CACHE_LEAST_ENTRIES, CACHE_MOST_ENTRIES};
+
+/// The caching of an instance at XDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caching {
+    /// On or off.
+    pub cache: Cache,
+    /// The size of each CPU's cache.
+    pub entries: CacheEntries,
+    /// The way to learn of changes.
+    pub notice: Notice,
+}
 
 /// The cache of an instance at XDP. Instances at tcx have none. In a file it is `true` or `false`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +40,69 @@ impl Serialize for Cache {
 impl<'de> Deserialize<'de> for Cache {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         bool::deserialize(deserializer).map(|on| if on { Self::On } else { Self::Off })
+    }
+}
+
+/// The number of entries that each CPU's cache has: a power of two. In a file it is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CacheEntries(u32);
+
+impl CacheEntries {
+    /// Returns the number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the bytes that a cache of this size takes for each CPU that the host may have.
+    pub fn bytes(self) -> u64 {
+        // CAST: some hundred.
+        u64::from(self.0) * CACHE_ENTRY_BYTES as u64
+    }
+
+    /// Returns `hike_cache_shift` in `c-shims/hike/cache/look_up.h`.
+    pub(crate) fn shift(self) -> u8 {
+        // CAST: a power of two above 1 has 1 to 31 zeros.
+        64 - self.0.trailing_zeros() as u8
+    }
+}
+
+impl Default for CacheEntries {
+    fn default() -> Self {
+        // CAST: some thousand.
+        Self(CACHE_ENTRIES as u32)
+    }
+}
+
+impl TryFrom<i64> for CacheEntries {
+    type Error = Error;
+
+    fn try_from(number: i64) -> Result<Self, Error> {
+        let entries = usize::try_from(number).ok();
+        let entries = entries.filter(|entries| {
+            entries.is_power_of_two()
+                && (CACHE_LEAST_ENTRIES..=CACHE_MOST_ENTRIES).contains(entries)
+        });
+        match entries {
+            // CAST: at most CACHE_MOST_ENTRIES.
+            Some(entries) => Ok(Self(entries as u32)),
+            None => bail!(
+                "cache-entries is {number}: powers of two from {CACHE_LEAST_ENTRIES} to {CACHE_MOST_ENTRIES} are allowed"
+            ),
+        }
+    }
+}
+
+impl Serialize for CacheEntries {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for CacheEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        i64::deserialize(deserializer)?
+            .try_into()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -84,6 +162,28 @@ mod tests {
             assert_eq!(learns(text), expected, "{text}");
             assert_eq!(Cache::Off.learns(&text.parse().expect(text)), 0);
         }
+    }
+
+    #[test]
+    fn a_cache_has_a_power_of_two_entries() -> Result<(), Error> {
+        assert_eq!(
+            CacheEntries::default(),
+            CacheEntries::try_from(i64::try_from(CACHE_ENTRIES)?)?
+        );
+        for bits in 10..=17_u8 {
+            let entries = CacheEntries::try_from(1 << bits)?;
+            assert_eq!(entries.get(), 1 << bits);
+            // The highest bits of a hash are a place.
+            assert_eq!(u64::MAX >> entries.shift(), u64::from(entries.get()) - 1);
+        }
+        for bad in [i64::MIN, -4096, 0, 1, 512, 4_095, 4_097, 1 << 18, 1 << 44] {
+            let error = CacheEntries::try_from(bad).expect_err("refused");
+            assert_eq!(
+                error.to_string(),
+                format!("cache-entries is {bad}: powers of two from 1024 to 131072 are allowed")
+            );
+        }
+        Ok(())
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::links;
 use super::ports::is_closed;
 use super::tracing;
 use super::watch::Watch;
-use crate::config::cache::{Cache, Notice};
+use crate::config::cache::{Caching, Notice};
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
 use crate::config::path::Path;
 use crate::config::rule::Rule;
@@ -85,12 +85,12 @@ impl Generation {
         hook: Hook,
         folder: &FilePath,
         engine: Engine,
-        caching: (Cache, Notice),
+        caching: Caching,
         before: Option<Before<'_>>,
     ) -> Result<Hike> {
         Hike::prepared(hook, folder, engine, caching, |folder| match before {
             Some(before) => {
-                share_epoch(before, caching.1, folder)?;
+                share_epoch(before, caching.notice, folder)?;
                 share_counters(before, folder)
             }
             None => Ok(()),

@@ -47,7 +47,7 @@ use super::hook::{Attached, Hook};
 use super::loader::{self, TELL_PROGRAM};
 use super::tracing::{self, Tracing};
 use super::watch::{self, Watch};
-use crate::config::cache::{Cache, Notice};
+use crate::config::cache::{Cache, Caching, Notice};
 use crate::config::chain::Chain;
 use crate::config::destination::Destination;
 use crate::config::flow::{Counts, Direction, Flow, Monitor};
@@ -206,16 +206,15 @@ impl Hike {
 
     /// Makes one at a hook. What it has is its own: two instances for both hooks do not know of each other.
     pub fn at(hook: Hook, folder: &FilePath, engine: Engine) -> Result<Self> {
-        let caching = (Cache::default(), Notice::default());
-        Self::with_cache(hook, folder, engine, caching)
+        Self::with_cache(hook, folder, engine, Caching::default())
     }
 
-    /// Makes one with a cache, or without, which learns of changes in this way.
+    /// Makes one with a cache like this, or without.
     pub fn with_cache(
         hook: Hook,
         folder: &FilePath,
         engine: Engine,
-        caching: (Cache, Notice),
+        caching: Caching,
     ) -> Result<Self> {
         let mut hike = Self::prepared(hook, folder, engine, caching, |_| Ok(()))?;
         hike.counts_by_itself = hook == Hook::Xdp;
@@ -227,7 +226,7 @@ impl Hike {
         hook: Hook,
         folder: &FilePath,
         engine: Engine,
-        caching: (Cache, Notice),
+        caching: Caching,
         prepare: impl FnOnce(&FilePath) -> Result<()>,
     ) -> Result<Self> {
         make_folder(folder).with_context(|| {
@@ -243,16 +242,12 @@ impl Hike {
         made
     }
 
-    fn make(
-        hook: Hook,
-        folder: &FilePath,
-        engine: Engine,
-        (cache, notice): (Cache, Notice),
-    ) -> Result<Self> {
-        let dispatcher = loader::dispatcher(hook, folder, cache)?;
+    fn make(hook: Hook, folder: &FilePath, engine: Engine, caching: Caching) -> Result<Self> {
+        let dispatcher = loader::dispatcher(hook, folder, caching)?;
         let mut programs = loader::tail_calls(hook, folder)?;
         let epoch = Epoch::open(folder)?;
-        let traces = hook == Hook::Xdp && notice == Notice::Traced && !tracing::stays(folder);
+        let traces =
+            hook == Hook::Xdp && caching.notice == Notice::Traced && !tracing::stays(folder);
         // Where the kernel has no place for them, a thread watches.
         let (tracing, untraced) = match traces.then(|| trace(folder, &epoch)) {
             Some(Ok(tracing)) => (Some(tracing), None),
@@ -280,7 +275,7 @@ impl Hike {
             exact_flows: FlowClasses::default(),
             lengths: Lengths::open(folder)?,
             access_list: AccessList::open(folder)?,
-            cache,
+            cache: caching.cache,
             epoch,
             tracing,
             untraced,

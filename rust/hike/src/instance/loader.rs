@@ -3,6 +3,7 @@
 //! Objects into the kernel. All of an instance share their maps, which are pinned in its folder by name.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
 use std::path::Path;
 
 use anyhow::{anyhow, bail, Context as _, Error, Result};
@@ -11,7 +12,7 @@ use aya::{include_bytes_aligned, Btf, Ebpf, EbpfLoader};
 use rustix::time::{clock_getres, ClockId};
 
 use super::hook::Hook;
-use crate::config::cache::Cache;
+use crate::config::cache::{Cache, Caching};
 use crate::config::chain::Chain;
 
 static DISPATCHER: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/dispatcher.o"));
@@ -36,25 +37,40 @@ const PORTS_ID: &str = "hike_ports_id";
 const LEARNS: &str = "hike_learns";
 /// Those of all objects with chains, and of the dispatcher.
 const HZ: &str = "hike_hz";
-const CACHES: &str = "hike_caches";
+const CACHE_SHIFT: &str = "hike_cache_shift";
 /// The map with the entries of the cache.
 const ENTRIES: &str = "cache";
 
-/// Makes the maps of the dispatcher, and loads it.
-pub(crate) fn dispatcher(hook: Hook, folder: &Path, cache: Cache) -> Result<Ebpf> {
+/// Makes the maps of the dispatcher, and loads it. Objects that are loaded later take the maps as they are.
+pub(crate) fn dispatcher(hook: Hook, folder: &Path, caching: Caching) -> Result<Ebpf> {
     let bytes = match hook {
         Hook::Xdp => DISPATCHER,
         Hook::Tcx => DISPATCHER_TCX,
     };
-    let is_cached = u8::from(cache == Cache::On);
+    let (shift, entries) = match caching.cache {
+        Cache::On => (caching.entries.shift(), caching.entries.get()),
+        Cache::Off => (0, 1),
+    };
     let mut loader = loader(folder);
-    loader.override_global(CACHES, &is_cached, hook == Hook::Xdp);
-    if cache == Cache::Off {
-        loader.map_max_entries(ENTRIES, 1);
-    }
-    let mut object = made(&mut loader, folder, bytes)?;
+    loader.override_global(CACHE_SHIFT, &shift, hook == Hook::Xdp);
+    loader.map_max_entries(ENTRIES, entries);
+    let mut object = made(&mut loader, folder, bytes).map_err(|error| with_size(error, entries))?;
     load(&mut object, DISPATCHER_PROGRAM)?;
     Ok(object)
+}
+
+/// Says of memory that the kernel has not what takes most of it.
+fn with_size(error: Error, entries: u32) -> Error {
+    let is_of_memory = |cause: &(dyn std::error::Error + 'static)| {
+        let cause = cause.downcast_ref::<io::Error>();
+        cause.is_some_and(|cause| cause.raw_os_error() == Some(libc::ENOMEM))
+    };
+    if !error.chain().any(is_of_memory) {
+        return error;
+    }
+    error.context(format!(
+        "the kernel has no memory for tables with {entries} entries of the cache for each CPU; give it fewer (cache-entries)"
+    ))
 }
 
 pub(crate) const DISPATCHER_PROGRAM: &str = "hike_dispatcher";
@@ -235,8 +251,6 @@ fn made(loader: &mut EbpfLoader<'_>, folder: &Path, bytes: &[u8]) -> Result<Ebpf
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use aya_obj::VerifierLog;
 
     use super::*;
@@ -250,6 +264,20 @@ mod tests {
         let error = Error::new(refused).context("the kernel refuses hike_compiled");
         let error = error.context("cannot load chain mon-in,fw-fib");
         Ok(format!("{:#}", explained(error, &chain)))
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_told_with_what_takes_it() {
+        let of = |code| {
+            let error = Error::new(io::Error::from_raw_os_error(code)).context("no map");
+            format!("{:#}", with_size(error, 131_072))
+        };
+        let text = of(libc::ENOMEM);
+        assert!(
+            text.starts_with("the kernel has no memory for tables with 131072 entries of the cache for each CPU; give it fewer (cache-entries): no map: "),
+            "{text}"
+        );
+        assert!(of(libc::EPERM).starts_with("no map: "));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
-use mflow_hike::{Cache, Engine, Hike, Hook, Notice};
+use mflow_hike::{Caching, Engine, Hike, Hook};
 use mflow_protocol::guest::SEED;
 
 use crate::runner::{self, Selection};
@@ -131,11 +131,11 @@ pub(crate) fn instance(engine: Engine) -> Result<Hike> {
 
 /// The same at a hook.
 pub(crate) fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
-    instance_with(hook, engine, (Cache::default(), Notice::default()))
+    instance_with(hook, engine, Caching::default())
 }
 
-/// The same with a cache, or without, that learns of changes in this way.
-pub(crate) fn instance_with(hook: Hook, engine: Engine, caching: (Cache, Notice)) -> Result<Hike> {
+/// The same with a cache like this, or without.
+pub(crate) fn instance_with(hook: Hook, engine: Engine, caching: Caching) -> Result<Hike> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Nothing else depends on it.
     let number = MADE.fetch_add(1, Ordering::Relaxed);

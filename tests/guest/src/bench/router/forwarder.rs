@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context as _, Result};
 use mflow_hike::config::path::FlowLabel;
 use mflow_hike::{
-    Action, Baseline, Behaviour, Cache, Chain, Class, Destination, Direction, Engine, Flavours,
-    Flow, Hike, Hook, Lanes, Marking, Monitor, Notice, Path, Route, Rule,
+    Action, Baseline, Behaviour, Cache, Caching, Chain, Class, Destination, Direction, Engine,
+    Flavours, Flow, Hike, Hook, Lanes, Marking, Monitor, Path, Route, Rule,
 };
 use mflow_protocol::bench::{self as protocol, Packets, Router};
 use mflow_protocol::network::WIRE_MTU;
@@ -135,7 +135,11 @@ impl Forwarder {
             protocol::Hook::Tcx => (Hook::Tcx, OUT),
         };
         let cache = if cache { Cache::On } else { Cache::Off };
-        let mut hike = hike::instance_with(hook, engine, (cache, Notice::default()))?;
+        let caching = Caching {
+            cache,
+            ..Caching::default()
+        };
+        let mut hike = hike::instance_with(hook, engine, caching)?;
         // Many flows share places in the cache.
         let is_cached = hook == Hook::Xdp && cache == Cache::On && is_learned(chain);
         let is_hit =

@@ -12,8 +12,8 @@ use mflow_hike::config::manifest;
 use mflow_hike::config::manifest::Program;
 use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
-    Behaviour, Cache, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Hook,
-    Lanes, Marking, Monitor, Notice, Path, Route, Rule,
+    Behaviour, Cache, Caching, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike,
+    Hook, Lanes, Marking, Monitor, Path, Route, Rule,
 };
 use nix::net::if_::if_nametoindex;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -114,7 +114,7 @@ fn run(hook: Hook, scale: &Scale) -> Result<()> {
     let configuration = configure(hook, &mut rng, &mut model)?;
     let mut engines = Vec::new();
     for setup in setups(seed) {
-        engines.push((setup, set_up(hook, setup, &configuration)?));
+        engines.push((setup, set_up(hook, setup, seed, &configuration)?));
     }
     let flows = configuration.flows.into_iter();
     let mut comparison = Comparison {
@@ -464,6 +464,9 @@ fn draw_monitor(rng: &mut Xoshiro256PlusPlus, marking: Marking) -> (Monitor, boo
     }
 }
 
+/// Numbers of entries of the cache: with the least, most flows share places.
+const ENTRIES: [i64; 3] = [1_024, 4_096, 32_768];
+
 /// Returns the engines, each with the cache or without: one of them has it.
 fn setups(seed: u64) -> [(Engine, Cache); 2] {
     let (compiled, calls) = match seed % 3 {
@@ -477,9 +480,17 @@ fn setups(seed: u64) -> [(Engine, Cache); 2] {
 fn set_up(
     hook: Hook,
     (engine, cache): (Engine, Cache),
+    seed: u64,
     configuration: &Configuration,
 ) -> Result<Hike> {
-    let mut hike = instance_with(hook, engine, (cache, Notice::default()))?;
+    // CAST: less than the number of places.
+    let place = (seed / 3 % ENTRIES.len() as u64) as usize;
+    let caching = Caching {
+        cache,
+        entries: ENTRIES[place].try_into()?,
+        ..Caching::default()
+    };
+    let mut hike = instance_with(hook, engine, caching)?;
     hike.watch()?;
     hike.follow()?;
     let port = if_nametoindex(PORT)?;
