@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::instance::generation::{remove_all, Before};
 use mflow_hike::instance::links::{linked, release, Linked};
-use mflow_hike::{Caching, Facts, Generation, Hook, Host, Notice, Watch, XdpMode};
+use mflow_hike::{possible_cpus, Caching, Facts, Generation, Hook, Host, Notice, Watch, XdpMode};
 
 use crate::actual::Entry;
 use crate::configuration::file::parse;
@@ -214,7 +214,8 @@ impl Manager {
         // What cannot be read back is certainly not as it should be.
         let actual = self.actual(devices).unwrap_or_default();
         let changes = differences(&actual, &wanted.objects());
-        let cautions = wanted.warnings(most_mtu(&wanted, devices));
+        let mut cautions = wanted.warnings(most_mtu(&wanted, devices));
+        cautions.extend(memory_warning(&wanted)?);
         let is_there = match &self.current {
             Some(current) => current.known.is_some(),
             None => wanted == Configuration::default(),
@@ -410,8 +411,8 @@ impl Manager {
         let folder = self.store.generation(revision);
         let caching = Caching {
             cache: wanted.cache,
+            entries: wanted.cache_entries,
             notice: self.notice,
-            ..Caching::default()
         };
         let mut hike = Generation::begin(wanted.hook, &folder, wanted.engine, caching, before)?;
         step("begun")?;
@@ -608,6 +609,13 @@ fn most_mtu(configuration: &Configuration, devices: &Devices) -> Option<u32> {
     let names = configuration.ports.iter().chain(own);
     let mtus = names.filter_map(|name| Some(devices.get(name).ok()?.mtu));
     mtus.max()
+}
+
+/// Returns what should be said of the memory that the cache takes on this host.
+fn memory_warning(configuration: &Configuration) -> Result<Option<String>> {
+    let host = rustix::system::sysinfo();
+    let memory = host.totalram * u64::from(host.mem_unit);
+    Ok(configuration.memory_warning(possible_cpus()?, memory))
 }
 
 /// Removes all that is in the kernel: packets take the kernel's path.

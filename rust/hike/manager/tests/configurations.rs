@@ -246,9 +246,10 @@ fn configuration() -> impl Strategy<Value = Configuration> {
         vec(rule(), 1..12),
     );
     let kernel_routes = btree_map(name(), kernel_route(), 0..4).prop_map(distinct);
-    let engine = (any::<bool>(), any::<bool>(), any::<bool>(), kernel_routes);
+    let cache = (any::<bool>(), 10..=17u8);
+    let engine = (any::<bool>(), any::<bool>(), cache, kernel_routes);
     (engine, devices(), devices(), named).prop_flat_map(|(engine, devices, ports, named)| {
-        let (calls, at_tcx, no_cache, kernel_routes) = engine;
+        let (calls, at_tcx, (no_cache, entries_bits), kernel_routes) = engine;
         let (chains, paths, monitors, rules) = named;
         let chains: BTreeMap<String, _> = chains
             .into_iter()
@@ -330,6 +331,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                 monitors: monitors.clone(),
                 hook: if at_tcx { Hook::Tcx } else { Hook::Xdp },
                 cache: if no_cache { Cache::Off } else { Cache::On },
+                cache_entries: (1 << entries_bits).try_into().expect("a power of two"),
                 kernel_routes: kernel_routes.clone(),
             }
         })

@@ -22,7 +22,8 @@ use std::fmt;
 
 use anyhow::bail;
 use mflow_hike::{
-    Behaviour, Cache, Chain, Destination, DeviceName, Engine, Flow, Hook, Path, Rule, XdpMode,
+    Behaviour, Cache, CacheEntries, Chain, Destination, DeviceName, Engine, Flow, Hook, Path, Rule,
+    XdpMode,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,8 @@ pub struct Configuration {
     pub mode: XdpMode,
     /// The cache by flow.
     pub cache: Cache,
+    /// The number of entries that it has for each CPU.
+    pub cache_entries: CacheEntries,
     /// The devices whose packets are looked at, when they are received or when they leave.
     #[serde(deserialize_with = "maps::names")]
     pub devices: BTreeSet<String>,
@@ -135,6 +138,26 @@ impl Configuration {
         let paths = self.paths.iter();
         let paths = paths.filter_map(|(name, path)| mtu_warning(name, path, most_mtu));
         open.into_iter().chain(paths).collect()
+    }
+
+    /// Returns what should be said of the cache on a host that may have this many CPUs, and has this many bytes of memory.
+    pub fn memory_warning(&self, cpus: usize, memory: u64) -> Option<String> {
+        /// The cache may take one of this many bytes.
+        const SHARE: u64 = 16;
+        const MB: u64 = 1_000_000;
+        // CAST: usize has 64 bits here.
+        let bytes = self.cache_entries.bytes() * cpus as u64;
+        let is_small = bytes <= memory / SHARE;
+        if is_small || self.cache == Cache::Off || self.hook != Hook::Xdp {
+            return None;
+        }
+        Some(format!(
+            "cache-entries is {}: for the {cpus} CPUs that this host may have, they take {} of its {} MB, and twice that while a \
+             configuration is applied; fewer are safer",
+            self.cache_entries.get(),
+            bytes / MB,
+            memory / MB
+        ))
     }
 
     /// Returns what a monitor counts.
@@ -274,6 +297,24 @@ exit = {{ action = "End.DT46" }}
         assert_eq!(
             path(1500).warnings(Some(1_400)),
             ["path p: its mtu is 1500, and no device that packets can leave by takes more than 1400; give it 1400, or the devices more"]
+        );
+    }
+
+    #[test]
+    fn a_cache_that_takes_much_of_the_memory_is_told() {
+        let of = |text: &str| parsed(text).memory_warning(8, 1_024 << 20);
+        assert_eq!(of(""), None);
+        assert_eq!(of("cache-entries = 16384"), None);
+        assert_eq!(
+            of("cache-entries = 32768").as_deref(),
+            Some("cache-entries is 32768: for the 8 CPUs that this host may have, they take 85 of its 1073 MB, and twice that while a configuration is applied; fewer are safer")
+        );
+        for without in ["cache = false", "hook = \"tcx\""] {
+            assert_eq!(of(&format!("{without}\ncache-entries = 131072")), None);
+        }
+        assert_eq!(
+            error("hook = \"xdp\"\ncache-entries = 5000"),
+            "f:2: cache-entries is 5000: powers of two from 1024 to 131072 are allowed"
         );
     }
 

@@ -41,6 +41,7 @@ kinds! {
     Engine: "engine", "engine", "The engine that runs chains";
     Mode: "mode", "mode", "The part of the kernel that runs programs at XDP";
     Cache: "cache", "cache", "The cache by flow: true or false";
+    CacheEntries: "cache-entries", "cache-entries", "Entries of each CPU's cache: a power of two";
     Device: "device", "devices", "Devices whose packets are looked at";
     Inside: "inside", "inside", "Devices inside of the SR domain";
     Port: "port", "ports", "Devices through which packets may leave";

@@ -29,6 +29,7 @@ impl From<&Configuration> for v1::Configuration {
             engine: v1::Engine::from(configuration.engine).into(),
             mode: v1::XdpMode::from(configuration.mode).into(),
             cache: v1::Cache::from(configuration.cache).into(),
+            cache_entries: configuration.cache_entries.get(),
             devices: configuration.devices.iter().cloned().collect(),
             inside: configuration.inside.iter().cloned().collect(),
             ports: configuration.ports.iter().cloned().collect(),
@@ -92,6 +93,7 @@ fn objects_of(message: v1::Configuration) -> Vec<(Kind, Object)> {
         Engine: [message.engine];
         Mode: [message.mode];
         Cache: [message.cache];
+        CacheEntries: [message.cache_entries];
         Device: message.devices;
         Inside: message.inside;
         Port: message.ports;
@@ -157,6 +159,7 @@ mod tests {
         };
         let objects = [
             Object::Hook(3),
+            Object::CacheEntries(5_000),
             Object::Path(v1::Path {
                 source: "10.0.0.1".to_owned(),
                 ..path()
@@ -194,6 +197,7 @@ mod tests {
             said,
             [
                 "3 is no hook: 0 to 2 are allowed",
+                "cache-entries is 5000: powers of two from 1024 to 131072 are allowed",
                 "path p: source is `10.0.0.1`: an IPv6 address is allowed, such as 2001:db8::1",
                 "path p: flow-id is 1048576: 0 to 1048575 are allowed",
                 "path p: -1 is no mode: 0 to 2 are allowed",

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use anyhow::Error;
-use mflow_hike::{Cache, Destination, Engine, Hook, Rule, XdpMode};
+use mflow_hike::{Cache, CacheEntries, Destination, Engine, Hook, Rule, XdpMode};
 
 use super::Numbered as _;
 use crate::configuration::objects::Kind;
@@ -56,6 +56,13 @@ impl Configuration {
                 self.cache = cache.unwrap_or_default();
                 Ok(())
             }
+            Object::CacheEntries(number) => {
+                self.cache_entries = match number {
+                    0 => CacheEntries::default(),
+                    _ => i64::from(number).try_into().map_err(Problem::of_none)?,
+                };
+                Ok(())
+            }
             Object::Device(name) => put_name(&mut self.devices, Kind::Device, name, known),
             Object::Inside(name) => put_name(&mut self.inside, Kind::Inside, name, known),
             Object::Port(name) => put_name(&mut self.ports, Kind::Port, name, known),
@@ -87,9 +94,10 @@ impl Configuration {
             Some(Kind::Route) => remove(&mut self.routes, name),
             Some(Kind::Monitor) => self.monitors.remove(name).is_some(),
             Some(Kind::KernelRoute) => self.kernel_routes.remove(name).is_some(),
-            Some(Kind::Engine | Kind::Hook | Kind::Mode | Kind::Cache) | None => {
+            Some(Kind::Engine | Kind::Hook | Kind::Mode | Kind::Cache | Kind::CacheEntries)
+            | None => {
                 return Err(Problem::of_none(
-                    "what is removed is of a kind, and none of engine, hook, mode and cache",
+                    "what is removed is of a kind, and none of engine, hook, mode, cache and cache-entries",
                 ));
             }
         };
