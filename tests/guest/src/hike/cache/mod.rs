@@ -7,6 +7,8 @@
 
 mod daemon;
 mod devices;
+mod entries;
+mod flows;
 mod host_changes;
 mod kernel_changes;
 mod next_hop;
@@ -38,6 +40,16 @@ pub(super) fn cases() -> Vec<Case> {
             name: "cache/daemon",
             proves: "without tracing, packets do without the cache while hiked stands still or is not there, and take the kernel's changes at once",
             run: |_| daemon::run(),
+        },
+        Case {
+            name: "cache/flows",
+            proves: "a cache with room for 10,000 flows in turn is good for nine of ten packets, and one that is too small for some; each leaves as its flow does",
+            run: |scale| flows::run(scale.seed),
+        },
+        Case {
+            name: "cache/entries",
+            proves: "hiked changes the number of the cache's entries under traffic, and refuses what cannot be",
+            run: |_| entries::run(),
         },
         Case {
             name: "cache/next-hop",
