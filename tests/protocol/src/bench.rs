@@ -163,6 +163,8 @@ pub enum Router {
         sids: u16,
         /// True if there is a cache by flow in front of it.
         cache: bool,
+        /// The number of entries that it has for each CPU; `None`: as many as by default.
+        cache_entries: Option<u32>,
     },
 }
 

@@ -35,6 +35,10 @@ const PREFIX_BITS: u8 = 64;
 const OWN_PKTS: u64 = 16;
 /// Of a hundred packets of one flow, the cache is good for this many; others come while an entry ends, or while nobody watches.
 const CACHED_PCT: u64 = 95;
+/// The same of many flows in a cache with this many places for each: some find no place, and each has few packets in the second for which
+/// an entry is good.
+const MANY_CACHED_PCT: u64 = 60;
+const PLACES_OF_FLOW: u32 = 3;
 /// No block ends while packets are measured, or one.
 const PERIOD: Duration = Duration::from_secs(3_600);
 
@@ -120,6 +124,7 @@ impl Forwarder {
             engine,
             sids,
             cache,
+            cache_entries,
             ..
         } = *router
         else {
@@ -135,16 +140,23 @@ impl Forwarder {
             protocol::Hook::Tcx => (Hook::Tcx, OUT),
         };
         let cache = if cache { Cache::On } else { Cache::Off };
-        let caching = Caching {
+        let mut caching = Caching {
             cache,
             ..Caching::default()
         };
+        if let Some(entries) = cache_entries {
+            caching.entries = i64::from(entries).try_into()?;
+        }
         let mut hike = hike::instance_with(hook, engine, caching)?;
-        // Many flows share places in the cache.
         let is_cached = hook == Hook::Xdp && cache == Cache::On && is_learned(chain);
-        let is_hit =
-            is_cached && traffic.flows == 1 && !matches!(traffic.packets, Packets::Srv6 { .. });
-        self.cached_pct = is_hit.then_some(CACHED_PCT);
+        // Many flows share places in the cache, unless it has many more.
+        let has_places = u32::from(traffic.flows) * PLACES_OF_FLOW <= caching.entries.get();
+        self.cached_pct = match traffic.packets {
+            Packets::Srv6 { .. } => None,
+            _ if !is_cached || !has_places => None,
+            _ if traffic.flows == 1 => Some(CACHED_PCT),
+            _ => Some(MANY_CACHED_PCT),
+        };
         self.own_pkts = if hook == Hook::Tcx { OWN_PKTS } else { 0 };
         let encaps = chain.needs_path().is_some();
         let direction = monitors(chain).filter(|_| traffic.packets != Packets::V4);

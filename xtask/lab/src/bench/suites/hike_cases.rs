@@ -13,6 +13,8 @@ pub(crate) const PREFIX: &str = "hike-";
 const SIDS: u16 = 2;
 /// Bytes per read of a stream, as in the papers.
 const STREAM_BYTES: usize = 65_536;
+/// Entries of a cache for 10,000 flows.
+const ROOMY_ENTRIES: u32 = 32_768;
 const ENC_MON_FW: &str = "enc,mon-in,fw-fib";
 
 fn case(name: String, packets: Packets, flows: u16, modes: Vec<Mode>) -> Case {
@@ -45,6 +47,7 @@ fn router(programs: &str, engine: Engine, sids: u16) -> Router {
         engine,
         sids,
         cache: true,
+        cache_entries: None,
     }
 }
 
@@ -52,6 +55,15 @@ fn router(programs: &str, engine: Engine, sids: u16) -> Router {
 fn uncached(mut mode: Mode) -> Mode {
     if let StackChoice::Stack(Stack::Router(Router::Chain { cache, .. })) = &mut mode.stack {
         *cache = false;
+    }
+    mode
+}
+
+/// Returns the same with a cache that has room for 10,000 flows.
+fn roomy(mut mode: Mode) -> Mode {
+    if let StackChoice::Stack(Stack::Router(Router::Chain { cache_entries, .. })) = &mut mode.stack
+    {
+        *cache_entries = Some(ROOMY_ENTRIES);
     }
     mode
 }
@@ -123,9 +135,12 @@ fn programs(count: usize) -> Case {
     case(format!("chain-{count}"), Packets::V4, 1, modes)
 }
 
+/// Flows for which the cache has room as it is by default.
+const CACHED_FLOWS: usize = 1_000;
+
 /// This many flows, each with a class, a path and a monitor of its own.
 fn flows(count: u16) -> Case {
-    let modes = vec![
+    let mut modes = vec![
         kernel_enc(SIDS),
         mode("kernel-fw", Router::Kernel),
         compiled("mon+fw", "mon-in,fw-fib", SIDS),
@@ -133,6 +148,10 @@ fn flows(count: u16) -> Case {
         compiled("enc+mon+fw", ENC_MON_FW, SIDS),
         uncached(compiled("enc+mon+fw-uncached", ENC_MON_FW, SIDS)),
     ];
+    if usize::from(count) > CACHED_FLOWS {
+        modes.push(roomy(compiled("mon+fw-32768", "mon-in,fw-fib", SIDS)));
+        modes.push(roomy(compiled("enc+mon+fw-32768", ENC_MON_FW, SIDS)));
+    }
     case(format!("flows-{count}"), Packets::V6, count, modes)
 }
 
@@ -277,6 +296,21 @@ mod tests {
             }
             assert!(pairs >= 2, "{}", case.name);
         }
+    }
+
+    #[test]
+    fn a_larger_cache_stands_beside_the_usual_one_where_flows_are_too_many_for_it() {
+        let larger = |case: &Case| {
+            let of = case.modes.iter().filter_map(|mode| {
+                let bare = mode.name.strip_suffix("-32768")?;
+                let usual = case.modes.iter().find(|other| other.name == bare);
+                let usual = usual.expect("the usual one").clone();
+                Some(format!("{:?}", roomy(usual).stack) == format!("{:?}", mode.stack))
+            });
+            of.collect::<Vec<_>>()
+        };
+        assert_eq!(larger(&flows(10_000)), [true, true]);
+        assert!(larger(&flows(100)).is_empty() && larger(&flows(1)).is_empty());
     }
 
     #[test]
