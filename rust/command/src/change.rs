@@ -221,7 +221,7 @@ pub fn take_back(module: &dyn Module, steps: &[Step]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::RefCell;
 
     use mflow_algo::algo::knobs::combinations::COMBINATIONS;
@@ -231,14 +231,14 @@ mod tests {
     use crate::module::text::{Builder, FlowList, Stats, Version};
 
     /// A module of knobs and devices, which takes and refuses what the real one does.
-    struct Model {
-        knobs: RefCell<Knobs>,
-        devices: RefCell<Vec<String>>,
-        written: RefCell<Vec<String>>,
+    pub(crate) struct Model {
+        pub(crate) knobs: RefCell<Knobs>,
+        pub(crate) devices: RefCell<Vec<String>>,
+        pub(crate) written: RefCell<Vec<String>>,
     }
 
     impl Model {
-        fn new(settings: &[(&str, &str)]) -> Self {
+        pub(crate) fn new(settings: &[(&str, &str)]) -> Self {
             let mut knobs = Knobs::DEFAULT;
             for (name, value) in settings {
                 let knob = knob_named(name).expect(name);

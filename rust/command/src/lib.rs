@@ -3,7 +3,7 @@
 //! The command `mflow`: what operators see of the module, and how they set it.
 //!
 //! Read in this order: [`module`] (what the module tells and takes), [`change`] (several settings at once), [`confirm`] (for a time),
-//! [`status`], [`listing`] and [`metrics`] (what people and programs see of it), [`diagnose`] (what limits a flow on a host), [`schema`]
+//! [`file`] (those of a file), [`status`], [`listing`] and [`metrics`] (what people and programs see of it), [`diagnose`] (what limits a flow on a host), [`schema`]
 //! (of what is printed), [`options`] (the command line).
 
 #![deny(unsafe_code)]
@@ -12,6 +12,7 @@ pub mod change;
 pub mod confirm;
 pub mod described;
 pub mod diagnose;
+pub mod file;
 pub mod listing;
 pub mod metrics;
 pub mod module;

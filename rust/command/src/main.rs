@@ -8,15 +8,16 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{bail, Result};
-use mflow_command::change::{names, steps, ChangeError, Wish};
+use anyhow::{bail, Context as _, Result};
+use mflow_command::change::{names, steps, ChangeError, Step, Wish};
 use mflow_command::confirm::{self, Lock};
 use mflow_command::diagnose::{read, Diagnosis};
+use mflow_command::file::Settings;
 use mflow_command::metrics::{open_metrics, to_prometheus, write_aside, Measured};
 use mflow_command::module::{self, Unreachable};
 use mflow_command::options::{Cli, Command, Set};
 use mflow_command::output::{print, print_json, print_line, warn, Unread};
-use mflow_command::schema::{self, Changed, Failure, Metrics, Written};
+use mflow_command::schema::{self, Applied, Changed, Failure, Metrics, Written};
 use mflow_command::status::Status;
 use mflow_command::{listing, pages};
 
@@ -59,6 +60,7 @@ fn run(cli: &Cli, root: &Path) -> Result<u8> {
     match &cli.command {
         Command::Status => return status(cli, root),
         Command::Set(words) => set(cli, root, words)?,
+        Command::Apply { file } => apply(cli, root, file)?,
         Command::Get { knob } => get(cli, root, knob.as_deref())?,
         Command::Confirm => {
             // Without the module that is what has to be said.
@@ -115,11 +117,7 @@ fn set(cli: &Cli, root: &Path, Set { words, confirm }: &Set) -> Result<()> {
     lock.require_nothing_unconfirmed(root)?;
     let steps = steps(&*module, &wishes)?;
     let remarks = confirm::apply(root, &*module, &lock, &steps, *confirm)?;
-    let written = steps.iter().map(|step| Written {
-        name: step.new.name().to_owned(),
-        value: step.new.value(),
-    });
-    let changed = changed(written.collect(), remarks, *confirm);
+    let changed = changed(written(&steps), remarks, *confirm);
     if cli.json {
         return print_json(&changed);
     }
@@ -130,6 +128,43 @@ fn set(cli: &Cli, root: &Path, Set { words, confirm }: &Set) -> Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+fn written(steps: &[Step]) -> Vec<Written> {
+    let written = steps.iter().map(|step| Written {
+        name: step.new.name().to_owned(),
+        value: step.new.value(),
+    });
+    written.collect()
+}
+
+fn apply(cli: &Cli, root: &Path, file: &Path) -> Result<()> {
+    let settings = Settings::read(file)?;
+    let module = module::open(root)?;
+    let lock = Lock::take(root)?;
+    let applied = settings.apply(root, &*module, &lock);
+    let applied = applied.with_context(|| file.display().to_string())?;
+    let no_devices = module.devices()?.is_empty() && !settings.names_devices();
+    if cli.json {
+        return print_json(&Applied {
+            settings: written(&applied.steps),
+            remarks: applied.remarks,
+            expected_devices: applied.expected,
+        });
+    }
+    applied.remarks.iter().for_each(|remark| warn(remark));
+    if no_devices {
+        warn("no flow is split, as no device is opted in: a line `devices NIC` does that");
+    }
+    for step in written(&applied.steps) {
+        print_line(format_args!("{} {}", step.name, step.value))?;
+    }
+    for name in &applied.expected {
+        print_line(format_args!(
+            "{name} is not here; its flows are split when it comes"
+        ))?;
+    }
+    Ok(())
 }
 
 fn changed(settings: Vec<Written>, remarks: Vec<String>, confirm_within_s: Option<u64>) -> Changed {

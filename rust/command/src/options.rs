@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::file;
+
 /// The exit statuses, as the help has them.
 const EXIT: &str = "\
 Exit status:
   0  done; diagnose: nothing to do
   1  diagnose: something was found
   2  it could not be done, which one sentence on standard error says
-  3  the module is not loaded (status, set, get, flows, confirm)";
+  3  the module is not loaded (status, set, apply, get, flows, confirm)";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -91,6 +93,19 @@ pub enum Command {
         after_help = "Examples:\n  mflow set enabled 0\n  mflow set layout lane+stage load_threshold_pct 0 cpus 2-5\n  mflow set devices +eth1        opts in one more device\n  mflow set devices eth0,eth1    opts in these, and no others\n  mflow set cpus ''              no lanes\n\nEnds with 2 if a value is refused, and says what is allowed."
     )]
     Set(Set),
+    /// Set what a file says: all of it, or nothing
+    ///
+    /// A line of the file has a knob or `devices`, then white space or `=`, and the value. Comments begin with `#`. Knobs that it does not
+    /// name stay as they are. If it names devices, no others are opted in; those that are not here are opted in when they come, if the
+    /// package mflow-tools is installed.
+    #[command(
+        after_help = "Examples:\n  mflow apply                    as `systemctl reload mflow` does\n  mflow apply ./trial.conf\n\nA file:\n  # two NICs, of which one comes and goes\n  devices eth0,eth1\n  cpus = auto\n  enabled = 1\n\nEnds with 2 if a line or a value is refused, and says what is allowed."
+    )]
+    Apply {
+        /// The file
+        #[arg(default_value = file::USUAL)]
+        file: PathBuf,
+    },
     /// Show knobs, with the values that they can have
     #[command(
         after_help = "Examples:\n  mflow get            all, with what is allowed\n  mflow get cpus       the value alone"

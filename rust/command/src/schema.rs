@@ -22,6 +22,8 @@ pub struct Outputs {
     get: Vec<Value>,
     /// The output of `mflow set` and of `mflow confirm`.
     set: Changed,
+    /// The output of `mflow apply`.
+    apply: Applied,
     /// The output of `mflow flows`.
     flows: FlowList,
     /// The output of `mflow metrics`.
@@ -41,6 +43,17 @@ pub struct Changed {
     pub remarks: Vec<String>,
     /// The seconds until all is set back unless it is confirmed; null if it stays.
     pub confirm_within_s: Option<u64>,
+}
+
+/// The settings of a file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Applied {
+    /// The settings that were written, in this order: none that were so already.
+    pub settings: Vec<Written>,
+    /// The module's remarks on them.
+    pub remarks: Vec<String>,
+    /// The devices of the file that are not here, and are opted in when they come.
+    pub expected_devices: Vec<String>,
 }
 
 /// A setting that was written.
