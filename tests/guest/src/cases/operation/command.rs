@@ -31,6 +31,9 @@ const NOT_LOADED: i32 = 3;
 
 /// The folder that a collector of metrics looks into.
 const COLLECTED: &str = "/run/collected";
+/// A file of settings, and the folder that a rule of udev looks into when a device comes.
+const SETTINGS: &str = "/run/settings";
+const EXPECTED: &str = "/run/mflow/devices";
 /// The time after which a change that nobody confirms goes back: long enough for what a case does meanwhile.
 const GOES_BACK_S: u64 = 5;
 /// Between two datagrams that nobody reads.
@@ -59,6 +62,11 @@ pub(crate) fn cases() -> Vec<Case> {
             "command/confirm",
             "what set --confirm has set goes back unless it is confirmed, and stays if it is; nothing else is set meanwhile",
             confirm,
+        ),
+        without_traffic(
+            "command/apply",
+            "apply sets what a file says in an order in which knobs go together, and nothing if one value is refused; a device that comes later is expected, and can be opted in then",
+            apply,
         ),
         without_traffic(
             "command/unloaded",
@@ -149,7 +157,10 @@ fn traffic(rig: &Rig) -> Result<Outcome> {
             "merge_timeout_us: allowed 10 to 1000000 microseconds; nothing was changed",
         )?;
         reads("batch_pkts", "64")?;
-        ends(DONE, &format!("set batch_pkts {batch_pkts}"))?;
+        let device = knobs.device;
+        applies(&format!(
+            "devices {device}\nbatch_pkts {batch_pkts}\nenabled 1\n"
+        ))?;
         reads("batch_pkts", &batch_pkts)
     })
 }
@@ -358,14 +369,76 @@ fn confirm() -> Result<()> {
     refuses("confirm", "no change waits for a confirmation")
 }
 
+/// Applies a file with this text, which has to be taken, and returns what the command prints.
+fn applies(text: &str) -> Result<String> {
+    fs::write(SETTINGS, text)?;
+    ends(DONE, &format!("apply {SETTINGS}"))
+}
+
+fn apply() -> Result<()> {
+    ends(DONE, "set load_threshold_pct 85 build auto")?;
+    reads("devices", "eth0")?;
+    let before = ask("get")?;
+    let absent = cpu::online().to_string();
+    for (text, begin, end) in [
+        (
+            "batch_pkts 64\nspeed 1".to_owned(),
+            "line 2: there is no knob speed",
+            "devices",
+        ),
+        (
+            format!("devices later0\nbatch_pkts 64\ncpus 2,{absent}"),
+            "cpus: ",
+            "; nothing was changed",
+        ),
+    ] {
+        fs::write(SETTINGS, &text)?;
+        let said = refused(FAILED, &format!("apply {SETTINGS}"))?;
+        ensure!(
+            said.starts_with(&format!("mflow: {SETTINGS}: {begin}")) && said.ends_with(end),
+            "{text:?} is refused with: {said}"
+        );
+        let after = ask("get")?;
+        ensure!(after == before, "after {text:?}: {after}, before: {before}");
+        ensure!(!is_expected("later0"), "a refused file has its device");
+    }
+    let text = "# pairs of CPUs\nenabled = 1\nlayout = lane+stage\nload_threshold_pct 0\n\
+                cpus 2-5\ndevices eth0, later0  # one comes later\n";
+    applies(text)?;
+    reads("layout", "lane+stage")?;
+    reads("devices", "eth0")?;
+    let said = applies(text)?;
+    ensure!(
+        said == "later0 is not here; its flows are split when it comes\n",
+        "what is so already is written again: {said}"
+    );
+    command::run("ip link add later0 type veth peer name later1")?;
+    ensure!(is_expected("later0"), "nobody waits for later0");
+    ends(DONE, "set devices +later0")?;
+    reads("devices", "eth0\nlater0")?;
+    command::run("ip link del later0")?;
+    reads("devices", "eth0")?;
+    applies("devices =")?;
+    reads("devices", "")?;
+    ensure!(!is_expected("eth0"), "a device is expected that went");
+    fs::remove_file(SETTINGS)?;
+    Ok(())
+}
+
+fn is_expected(device: &str) -> bool {
+    Path::new(EXPECTED).join(device).exists()
+}
+
 fn unloaded() -> Result<()> {
     mflow::unload()?;
+    fs::write(SETTINGS, "enabled 1\n")?;
     let text = ends(NOT_LOADED, "status")?;
     ensure!(
         text.starts_with("the module mflow is not loaded; load it: modprobe mflow"),
         "mflow status says: {text}"
     );
-    for line in ["flows", "get", "set enabled 1", "confirm"] {
+    let apply = format!("apply {SETTINGS}");
+    for line in ["flows", "get", "set enabled 1", "confirm", &apply] {
         let said = refused(NOT_LOADED, line)?;
         ensure!(said.contains("is not loaded"), "mflow {line} says: {said}");
     }
