@@ -5,21 +5,17 @@
 pub(crate) mod fresh;
 pub(crate) mod install;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
+use crate::debian::{require_filled, Package, VERSION};
 use crate::kernel::inputs::{module_files, module_headers};
-use crate::kernel::modules;
 use crate::kernel::{stock_versions, STOCK_LACKS, STOCK_NEEDS, STOCK_VERSIONS};
 use crate::paths;
-use crate::tools;
 
 const NAME: &str = "mflow";
 const PACKAGE: &str = "mflow-dkms";
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The files of the package that are no sources of the module: place, text, mode.
 const FILES: &[(&str, &str, u32)] = &[
@@ -70,9 +66,11 @@ Section: kernel
 Priority: optional
 Depends: dkms, make, gcc | c-compiler, openssl, rustc (>= 1.85) | rustc-web (>= 1.85) | rustup, rust-src (>= 1.85) | rust-web-src (>= 1.85) | rustup
 Recommends: linux-headers-amd64 | linux-headers-cloud-amd64
+Suggests: mflow-tools
 Description: splits elephant flows of container overlays over several CPUs
- The kernel module mflow for Linux @VERSIONS@ as distributions ship it. DKMS builds
- it with the kernel's headers and the distribution's Rust compiler.
+ The kernel module mflow for Linux @VERSIONS@ as distributions
+ ship it. DKMS builds it with the kernel's headers and the distribution's Rust
+ compiler.
 ";
 
 /// The configuration of DKMS. It takes only kernels that `build-module` takes, too. DKMS builds the module if it is asked for it,
@@ -94,24 +92,19 @@ CLEAN=\"true\"
 /// Builds the package and returns its path.
 pub(crate) fn build() -> Result<PathBuf> {
     let project = paths::project();
-    let dir = tempfile::tempdir()?;
-    let root = dir.path().join(PACKAGE);
-    let sources = root.join(filled("usr/src/@NAME@-@VERSION@"));
+    let package = Package::new(PACKAGE)?;
+    let sources = filled("usr/src/@NAME@-@VERSION@");
     let mut files = module_files(project)?;
     files.extend(module_headers(project)?);
     for (path, file) in files {
-        write(&sources.join(path), &file.bytes, 0o644)?;
+        package.write(&format!("{sources}/{path}"), &file.bytes, 0o644)?;
     }
     for (path, text, mode) in FILES {
-        write(&root.join(filled(path)), filled(text).as_bytes(), *mode)?;
+        let text = filled(text);
+        require_filled(path, &text)?;
+        package.write(&filled(path), text.as_bytes(), *mode)?;
     }
-    let deb = modules::folder("deb")?.join(format!("{PACKAGE}_{VERSION}_amd64.deb"));
-    let mut dpkg = tools::command("dpkg-deb");
-    dpkg.args(["--root-owner-group", "--build"])
-        .arg(&root)
-        .arg(&deb);
-    tools::output(&mut dpkg)?;
-    Ok(deb)
+    package.build()
 }
 
 /// Returns a text with the words that stand in it as `@WORD@`.
@@ -149,17 +142,6 @@ fn config() -> String {
     needs.chain(lacks).collect::<Vec<_>>().join(" ")
 }
 
-fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let folder = path.parent().context("a file is in a folder")?;
-    fs::create_dir_all(folder)?;
-    for folder in folder.ancestors().take(3) {
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
-    }
-    fs::write(path, bytes)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,11 +177,7 @@ mod tests {
     #[test]
     fn no_word_is_left_to_be_filled_in() {
         for (path, text, _) in FILES {
-            let file = filled(path) + &filled(text);
-            let is_word =
-                |part: &&str| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase());
-            let left = file.split('@').skip(1).find(is_word);
-            assert_eq!(left, None, "{path}");
+            require_filled(path, &(filled(path) + &filled(text))).unwrap();
         }
         let build = filled(include_str!("dkms/package/build.sh"));
         assert!(build.contains("\n6.1.* | 6.12.* | 7.3.*) ;;\n"));

@@ -3,6 +3,7 @@
 //! Builds, checks and runs everything of mflow: the command line, and what the laboratory (`xtask/lab`) needs of it.
 
 pub mod builds;
+mod debian;
 mod demo;
 mod dkms;
 pub mod docs;

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use anyhow::{bail, ensure, Result};
 
+use crate::debian;
 use crate::dkms;
 use crate::kernel::distribution::{self, Distribution};
 use crate::kernel::inputs::{module_files, module_headers};
@@ -29,13 +30,15 @@ pub(crate) struct Options {
     /// kernel, built when needed]
     #[arg(long, value_name = "BUILD_DIR")]
     kernel: Option<PathBuf>,
-    /// Write a Debian package of the module's sources, which DKMS builds for the kernels that a machine has
+    /// Write two Debian packages: mflow-tools, and mflow-dkms with the module's sources, which DKMS builds for the kernels that a
+    /// machine has
     #[arg(long, conflicts_with = "kernel")]
     dkms_deb: bool,
 }
 
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     if options.dkms_deb {
+        println!("{}", debian::tools::build()?.display());
         println!("{}", dkms::build()?.display());
         return Ok(ExitCode::SUCCESS);
     }
