@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The package on a Debian that was just installed, as the first page says it: README.md's own lines, as they stand, in a shell of
-//! that system. Then apt brings kernels for which the module cannot be built. The system is a folder, and no machine: its kernel's
+//! The packages on a Debian that was just installed, as the first page says it: README.md's own lines, as they stand, in a shell of
+//! that system. Then apt brings kernels for which the module cannot be built, and the packages go again. The system is a folder, and no machine: its kernel's
 //! name is that of the newest headers, and nothing is booted. The folder is made once, in the cache, by mmdebstrap; each installation
 //! has a copy of it, which goes.
 
@@ -31,7 +31,7 @@ pub(crate) const RELEASES: &[Release] = &[
         compiler: "rustc",
     },
 ];
-/// The beginning of the lines that install the package.
+/// The beginning of the lines that install the packages.
 const COMMAND: &str = "apt install ";
 /// The program that makes such a system.
 const MMDEBSTRAP: &str = "mmdebstrap";
@@ -76,18 +76,23 @@ pub(crate) fn refusal(release: &Release) -> Option<String> {
         .map(|error| format!("{error:#}"))
 }
 
-/// Installs the package for the newest kernel for clouds by the commands of README.md.
-pub(crate) fn install(release: &Release, package: &Path) -> Result<Installed> {
+/// Installs the packages, mflow-tools and mflow-dkms, for the newest kernel for clouds by the commands of README.md.
+pub(crate) fn install(release: &Release, packages: &[PathBuf; 2]) -> Result<Installed> {
     let _lock = tools::lock(&paths::cache_dir("fresh")?, "installation of Debian")?;
     let system = system(release)?;
     let work = paths::cache_dir("fresh")?.join("work");
-    let installed = install_in(release, &work, &system, package);
+    let installed = install_in(release, &work, &system, packages);
     // Also after a failure.
     remove(&work)?;
     installed
 }
 
-fn install_in(debian: &Release, work: &Path, system: &Path, package: &Path) -> Result<Installed> {
+fn install_in(
+    debian: &Release,
+    work: &Path,
+    system: &Path,
+    packages: &[PathBuf; 2],
+) -> Result<Installed> {
     remove(work)?;
     fs::create_dir_all(work)?;
     let page = paths::project().join("README.md");
@@ -98,9 +103,10 @@ fn install_in(debian: &Release, work: &Path, system: &Path, package: &Path) -> R
     let mut script = tools::command("unshare");
     script
         .args(["--mount", "sh", "-euc", SCRIPT, NAME])
-        .args([system, work, &downloads, package, &commands])
-        .arg(debian.compiler);
-    let what = format!("install the package on a fresh Debian {}", debian.version);
+        .args([system, work, &downloads, &commands])
+        .arg(debian.compiler)
+        .args(packages);
+    let what = format!("install the packages on a fresh Debian {}", debian.version);
     Step::new(what, "fresh-install")
         .hint("the first `error` in the log tells; DKMS's own log is in it if the compiler failed")
         .run(&mut script)?;
@@ -112,7 +118,7 @@ fn install_in(debian: &Release, work: &Path, system: &Path, package: &Path) -> R
     Ok(Installed { release, module })
 }
 
-/// Returns the lines of a page that install the package.
+/// Returns the lines of a page that install the packages.
 fn commands_of(page: &str) -> Result<String> {
     let lines = page.lines().filter(|line| line.starts_with(COMMAND));
     let lines: Vec<_> = lines.collect();
@@ -181,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_page_installs_headers_and_then_the_package() {
+    fn the_first_page_installs_headers_and_then_the_packages() {
         let page = paths::project().join("README.md");
         let commands = commands_of(&fs::read_to_string(page).expect("the page")).expect("lines");
-        let [headers, package] = commands.lines().collect::<Vec<_>>()[..] else {
+        let [headers, packages] = commands.lines().collect::<Vec<_>>()[..] else {
             panic!("{commands}");
         };
         assert!(headers.contains("linux-headers-$(uname -r)"));
-        assert!(package.contains("$(cargo xtask build-module --dkms-deb | tail -1)"));
+        assert!(packages.contains("$(cargo xtask build-module --dkms-deb | tail -2)"));
         assert!(commands_of("```\napt purge mflow-dkms\n```").is_err());
     }
 }

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Installs the package by the commands of a file on a copy of a fresh Debian. Then kernels come for which the module cannot be built.
-# `fresh.rs` calls it, in a mount namespace.
+# Installs the packages by the commands of a file on a copy of a fresh Debian. Then kernels come for which the module cannot be built, and
+# the packages go again. `fresh.rs` calls it, in a mount namespace.
 
-system=$1 work=$2 downloads=$3 package=$4 commands=$5 compiler=$6
+system=$1 work=$2 downloads=$3 commands=$4 compiler=$5
+shift 5
 root=$work/root
 
 fail() {
@@ -18,7 +19,7 @@ mkdir "$work/out"
 mount --bind "$downloads" "$root/var/cache/apt/archives"
 rm -f "$root/etc/resolv.conf"
 cp /etc/resolv.conf "$root/etc"
-cp "$package" "$root/srv"
+cp "$@" "$root/srv"
 
 cat > "$root/etc/apt/apt.conf.d/90mflow" <<'END'
 // Nobody is there to be asked.
@@ -45,7 +46,7 @@ release=$(inside apt-cache depends "$headers" | sed -n 's/^ *Depends: linux-head
 [ -n "$release" ] || fail "apt offers no $headers"
 echo "$release" > "$work/release"
 
-# The kernel that such a machine would run, and the package that cargo has made.
+# The kernel that such a machine would run, and the packages that cargo has made.
 cat > "$root/usr/local/bin/uname" <<END
 #!/bin/sh
 [ "\$*" = -r ] || exec /usr/bin/uname "\$@"
@@ -54,8 +55,8 @@ END
 cat > "$root/usr/local/bin/cargo" <<END
 #!/bin/sh
 [ "\$*" = "xtask build-module --dkms-deb" ] || { echo "cargo: \$*?" >&2; exit 1; }
-echo "a line before it"
-echo "/srv/${package##*/}"
+echo "a line before them"
+ls /srv/*.deb
 END
 chmod 755 "$root/usr/local/bin/uname" "$root/usr/local/bin/cargo"
 
@@ -111,7 +112,50 @@ mv "$root$rustc.away" "$root$rustc"
 inside "/usr/lib/$0-dkms/install-for" "$release"
 settled "$release" 1
 inside modinfo -k "$release" -F signer "$0"
-unattended purge "$0-dkms"
-left=$(inside find /lib/modules /usr/src /var/lib /usr/lib /etc/kernel -name "$0*" -not -path '/var/lib/dpkg/*')
-[ -z "$left" ] || fail "the package has left behind: $left"
+
+# The command, without the module.
+tools=$0-tools
+inside "$0" metrics | grep -Fx "${0}_loaded 0"
+status=0
+said=$(inside "$0" apply 2>&1) || status=$?
+case $status,$said in
+"3,$0: the module $0 is not loaded"*) ;;
+*) fail "$0 apply has ended with $status, and said: $said" ;;
+esac
+for path in man/man1/"$0"-apply.1.gz bash-completion/completions/"$0"; do
+	[ -s "$root/usr/share/$path" ] || fail "there is no $path"
+done
+
+# What systemd is asked for, as if it ran.
+unattended install systemd udev
+mkdir -p "$root/run/systemd/system"
+asked=$root/srv/asked
+invoke=$root/usr/bin/deb-systemd-invoke
+mv "$invoke" "$invoke.away"
+printf '#!/bin/sh\necho "$@" >> /srv/asked\n' > "$invoke"
+chmod 755 "$invoke"
+inside systemd-analyze verify --man=no "$0.service" "$0-device@eth0.service"
+if inside udevadm verify --help > /dev/null 2>&1; then
+	inside udevadm verify "/usr/lib/udev/rules.d/90-$0.rules"
+fi
+enabled=etc/systemd/system/multi-user.target.wants/$0.service
+[ ! -L "$root/$enabled" ] || fail "the service is enabled before anybody has asked for it"
+inside env SYSTEMD_OFFLINE=1 systemctl enable "$0"
+
+# An upgrade stops nothing, and leaves what the operator has written and enabled.
+echo "devices eth0" >> "$root/etc/$0.conf"
+inside mkdir -p "/run/$0/devices"
+unattended install --reinstall "/srv/$(cd "$root/srv" && ls "$tools"_*)"
+[ ! -e "$asked" ] || fail "an upgrade has asked for: $(cat "$asked")"
+[ -L "$root/$enabled" ] && [ -d "$root/run/$0/devices" ] || fail "the service is not enabled after an upgrade"
+tail -n 1 "$root/etc/$0.conf" | grep -Fx "devices eth0"
+
+unattended remove "$tools"
+grep -Fx "stop $0.service" "$asked" || fail "the service goes on"
+[ -e "$root/etc/$0.conf" ] || fail "the configuration went before a purge"
+unattended purge "$tools" "$0-dkms"
+mv "$invoke.away" "$invoke"
+left=$(inside find / -xdev -name "*$0*" -not -path '/srv/*' -not -path /etc/apt/apt.conf.d/90mflow \
+	-not -path /etc/dpkg/dpkg.cfg.d/mflow)
+[ -z "$left" ] || fail "the packages have left behind: $left"
 inside apt-get autoclean

@@ -14,6 +14,7 @@ use super::guests::draw;
 use super::module::is_made_for;
 use super::vm::{run_each, GuestCases, CASES};
 use super::{Ctx, Outcome};
+use crate::debian;
 use crate::dkms::{self, fresh, install};
 use crate::kernel::distribution::{self, Distribution};
 use crate::kernel::modules;
@@ -105,15 +106,16 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Installs the package on a fresh system as README.md says. That runs with `--full`, or by its name.
+/// Installs the packages on a fresh system as README.md says. That runs with `--full`, or by its name.
 fn run_readme(ctx: &Ctx, release: &fresh::Release, outcome: &mut Outcome) {
     if let Some(why) = fresh::refusal(release) {
         outcome.skip(release.case(), why);
         return;
     }
     let place = ctx.places.take();
-    let installed = dkms::build().and_then(|package| {
-        let fresh::Installed { release, module } = fresh::install(release, &package)?;
+    let installed = debian::tools::build().and_then(|tools| {
+        let packages = [tools, dkms::build()?];
+        let fresh::Installed { release, module } = fresh::install(release, &packages)?;
         println!("stock   README.md's commands have built the module for Linux {release}");
         is_made_for(&module, &release)
     });
