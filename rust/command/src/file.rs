@@ -254,6 +254,10 @@ mod tests {
         settings(text).apply(root, model, &lock)
     }
 
+    fn expected_below(root: &Path) -> BTreeSet<String> {
+        expected(root).expect("a list")
+    }
+
     #[test]
     fn lines_have_two_forms_and_comments() {
         let text = "# all\n\n  cpus 2-5  # two\n\tbatch_pkts=64\nmin_flow_pps = 500\n\
@@ -266,6 +270,18 @@ mod tests {
         let none = settings("devices =\ncpus =");
         assert_eq!(none.devices, Some(BTreeSet::new()));
         assert_eq!(none.knobs, [(Knob::Cpus, String::new())]);
+    }
+
+    #[test]
+    fn the_file_of_the_package_splits_nothing_until_it_names_a_device() {
+        let text = include_str!("../../../xtask/src/debian/tools/mflow.conf");
+        assert!(!settings(text).names_devices());
+        let model = Model::new(&[]);
+        let root = root("usual", &["eth0"]);
+        apply(&text.replace("#devices", "devices"), &root, &model).expect("it is taken");
+        assert_eq!(model.written.take(), ["cpus auto", "enabled 1"]);
+        assert_eq!(expected_below(&root), names(&["eth0"]));
+        fs::remove_dir_all(&root).expect("there");
     }
 
     #[test]
@@ -321,10 +337,6 @@ mod tests {
         apply(text, &root, &model).expect("it is taken");
         assert!(model.written.borrow().is_empty());
         fs::remove_dir_all(&root).expect("there");
-    }
-
-    fn expected_below(root: &Path) -> BTreeSet<String> {
-        expected(root).expect("a list")
     }
 
     #[test]
