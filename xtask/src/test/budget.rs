@@ -58,14 +58,14 @@ const fn row(name: &'static str, warm_s: u64, cold_s: u64, purpose: &'static str
 const ROWS: &[Row] = &[
 row("set-up", 15, 1400, "both kernels, the guest program and the ConnectX model: once for each content, before the first layer that needs them, and at the same time"),
 row("tidy", 60, 165, "clippy above all, which checks the crates that we use first when the cache is cold"),
-row("host", 195, 255, "`unit`, `loom`, `litmus` and `miri` at the same time, as Miri uses one core"),
+row("host", 165, 315, "`unit`, `loom`, `litmus` and `miri` at the same time, as Miri uses one core"),
 row("module", 30, 35, "the module, and sparse on both ways"),
 row("hike", 220, 225, "the drawn cases in one guest, 20,000 random frames at each hook there, and 100,000 on this machine"),
 row("vm", 380, 390, "about 100 cases, and a million runs of frames through the kernel's GRO, in two guests"),
 row("vm-debug", 220, 230, "about 20 cases, in two guests"),
 row("mlx5", 215, 225, "about 70 cases, and 20 seconds of fuzzing"),
 row("hosts", 230, 240, "what hosts have beside the module, each with `enabled` 0 and 1, on one kernel"),
-row("chaos", 450, 460, "120 steps in 12 sequences, on three kernels, two ways into the stack"),
+row("chaos", 330, 340, "120 steps in 12 sequences, on three kernels, two ways into the stack"),
 row("stock", 270, 280, "the package, a short list of cases in two guests, and a case on each other kernel"),
 ];
 
