@@ -5,8 +5,8 @@
  *
  * A mark differs from its tag in bits that are drawn for each flow, so who has seen the marks of one flow knows nothing of the next
  * one's. Of 2^23 numbers a slot has a few under way: that of its probe, those of the last batches that lanes have given to the stack, and
- * those of batches that lanes have given up. Whoever makes up a tag has to guess one of these while it is good. Besides, a batch has no more
- * packets than its lane has given, so who gets a flow's packets can use their marks against that flow alone.
+ * those of batches that lanes have given up. A forger has to guess one of these while it is good. Besides, a batch has no more
+ * packets than its lane has given, so a receiver of a flow can use the marks of its packets against that flow alone.
  *
  * All other tags are taken away. Such a packet is an ordinary one: it is late, or somebody has made the tag up.
  */
