@@ -38,19 +38,17 @@ static __noinline const struct hike_cached *hike_find_second(struct hike_fill *f
 {
 	__u32 index = hike_second_place(fill->index);
 	const struct hike_cached *second;
+	bool is_good;
 
 	second = bpf_map_lookup_elem(&cache, &index);
 	if (!second)
 		return NULL;
-	if (!hike_is_good(second, fill->epoch, fill->now)) {
-		if (is_first_good)
-			fill->index = index;
-		fill->is_armed = 1;
-	} else if (hike_is_key(second->key, fill->key)) {
+	is_good = hike_is_good(second, fill->epoch, fill->now);
+	if (is_good && hike_is_key(second->key, fill->key))
 		return second;
-	} else {
-		fill->is_armed = !is_first_good;
-	}
+	if (!is_good && is_first_good)
+		fill->index = index;
+	fill->is_armed = !is_good || !is_first_good;
 	fill->misses++;
 	return NULL;
 }
