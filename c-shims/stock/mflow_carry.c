@@ -24,31 +24,41 @@ DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
 /* Set for good where net.core.gro_normal_batch is 1: what GRO lets through is gone at once, before what it holds. */
 static bool mflow_lists_off __read_mostly;
 
-/* Counts packets of a batch that a lane gives to the stack. */
-static void mflow_owe(struct mflow_carried *carried, u32 tag, u32 pkts)
+/*
+ * Counts packets of a batch that are under way on this CPU. A batch that has no count yet takes that of one whose packets have all
+ * arrived. There is one, unless lanes have moved here.
+ */
+void mflow_owe(struct mflow_carried *carried, u32 tag, u32 pkts)
 {
-	struct mflow_owed *owed = &carried->owed[mflow_owed_place(tag)];
+	struct mflow_owed *places = carried->owed[mflow_stock_slot(tag)], *owed = NULL;
+	unsigned int i;
 
 	WRITE_ONCE(carried->given, carried->given + pkts);
-	if (owed->tag != tag) {
-		owed->pkts = 0;
-		WRITE_ONCE(owed->tag, tag);
+	for (i = 0; i < MFLOW_OWED; i++) {
+		if (places[i].tag == tag) {
+			places[i].pkts += pkts;
+			return;
+		}
+		if (!places[i].pkts)
+			owed = &places[i];
 	}
-	owed->pkts += pkts;
+	if (!owed)
+		owed = &places[tag & (MFLOW_OWED - 1)];
+	owed->tag = tag;
+	owed->pkts = pkts;
 }
 
 /*
  * Returns whether datagrams of the packet's batch are put into lists. The answer is the same for all of a batch: a datagram that goes
  * without would overtake a list that GRO holds of its flow.
  */
-static bool mflow_given(struct mflow_worker *worker, const struct sk_buff *skb)
+static bool mflow_given(const struct sk_buff *skb)
 {
 	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
 	u32 tag = mflow_stock_tag(skb);
 	unsigned int slot = mflow_stock_slot(tag);
 
 	mflow_owe(carried, tag, mflow_stock_wire_pkts(skb));
-	worker->way.tag = tag;
 	if (carried->tags[slot] != tag) {
 		carried->tags[slot] = tag;
 		if (test_bit(slot, mflow_datagrams) && !READ_ONCE(mflow_lists_off))
@@ -105,7 +115,7 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsi
 		mflow_worker_receive_past_gro(worker, skb);
 		return false;
 	}
-	datagram = mflow_given(worker, skb) && form != MFLOW_FORM_SINGLE;
+	datagram = mflow_given(skb) && form != MFLOW_FORM_SINGLE;
 	/* It must not overtake those of its batch that GRO holds at our device. */
 	if (unlikely(!mflow_port_lane_device(skb, datagram)))
 		mflow_worker_flush(worker);
@@ -126,7 +136,7 @@ void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 	 */
 	if (unlikely(skb_cloned(skb)))
 		skb_unclone(skb, GFP_ATOMIC);
-	mflow_given(worker, skb);
+	mflow_given(skb);
 	skb_mark_napi_id(skb, &worker->napi);
 	/* GRO would set it; a device further on drops a large packet without it. */
 	if (skb->ip_summed == CHECKSUM_PARTIAL)
@@ -199,20 +209,6 @@ void mflow_worker_settle(struct mflow_worker *worker)
 	way->tail = 0;
 }
 
-/* Notes that a batch misses packets. If they come nevertheless, something on the way queues them. */
-static void mflow_note_lost(struct mflow_carried *carried, u32 tag)
-{
-	struct mflow_owed *owed = &carried->owed[mflow_owed_place(tag)];
-	struct mflow_lost *lost = &carried->lost[carried->lost_next];
-
-	if (owed->tag != tag || !owed->pkts)
-		return;
-	owed->pkts = 0;
-	WRITE_ONCE(lost->tick, (u32)jiffies);
-	WRITE_ONCE(lost->tag, tag);
-	carried->lost_next = (carried->lost_next + 1) % MFLOW_LOST;
-}
-
 /* Returns whether that wait has ended. In the worker's poll, which is called again until it has. */
 bool mflow_worker_has_settled(struct mflow_worker *worker)
 {
@@ -235,9 +231,9 @@ bool mflow_worker_has_settled(struct mflow_worker *worker)
 		way->tail = mflow_backlog_tail();
 		return false;
 	}
-	/* Packets that are still missing do not come any more. */
+	/* Packets that are still missing do not come any more. Those that do are more than lanes wait for. */
 	if ((s32)(carried->arrived - way->given) < 0) {
-		mflow_note_lost(carried, way->tag);
+		memset(carried->owed, 0, sizeof(carried->owed));
 		WRITE_ONCE(carried->arrived, way->given);
 	}
 settled:

@@ -47,18 +47,16 @@ static int mflow_follow_dead(unsigned int cpu)
 {
 	struct mflow_carried *dead = per_cpu_ptr(&mflow_carried, cpu);
 	struct mflow_carried *here;
-	unsigned int place;
+	unsigned int slot, i;
 
 	local_bh_disable();
 	here = this_cpu_ptr(&mflow_carried);
-	WRITE_ONCE(here->given, here->given + dead->given - dead->arrived);
+	for (slot = 0; slot < MFLOW_SLOTS; slot++)
+		for (i = 0; i < MFLOW_OWED; i++)
+			if (dead->owed[slot][i].pkts)
+				mflow_owe(here, dead->owed[slot][i].tag, dead->owed[slot][i].pkts);
+	memset(dead->owed, 0, sizeof(dead->owed));
 	dead->arrived = dead->given;
-	for (place = 0; place < ARRAY_SIZE(dead->owed); place++) {
-		/* The tag stays on the dead CPU, so that it is still believed where this CPU has no place for it. */
-		if (dead->owed[place].pkts && !here->owed[place].pkts)
-			here->owed[place] = dead->owed[place];
-		dead->owed[place].pkts = 0;
-	}
 	/* Pairs with the acquire in mflow_has_left(): a CPU that sees the heir sees the counts of the heir too. */
 	smp_store_release(&dead->heir, smp_processor_id());
 	local_bh_enable();

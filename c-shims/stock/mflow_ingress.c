@@ -92,7 +92,7 @@ unsigned int mflow_ingress(void *priv, struct sk_buff *skb, const struct nf_hook
 	if (in_hardirq() || irqs_disabled() || skb_shared(skb))
 		return NF_ACCEPT;
 
-	/* A rule has written it, or it is older than the slot's flow. */
+	/* A rule has written the tag, or the packet is older than the slot's flow. */
 	if (unlikely(tag) && !mflow_probe_is_known(tag))
 		mflow_skb_set_tag(skb, 0);
 

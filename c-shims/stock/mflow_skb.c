@@ -22,7 +22,7 @@ u32 mflow_skb_tag(const struct sk_buff *skb)
 
 void mflow_skb_set_tag(struct sk_buff *skb, u32 tag)
 {
-	/* Its flow has just got the slot, and no other packet has a tag of that. */
+	/* The flow of a probe has just got its slot, so no other packet has a tag of it. */
 	if (unlikely(tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE))
 		mflow_probe_is_tagged(tag);
 	if (tag || mflow_stock_tag(skb))

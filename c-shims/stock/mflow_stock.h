@@ -7,7 +7,6 @@
 #define _MFLOW_STOCK_H
 
 #include <linux/bitops.h>
-#include <linux/cache.h>
 #include <linux/jump_label.h>
 #include <linux/percpu.h>
 #include <linux/skbuff.h>
@@ -37,7 +36,7 @@ void mflow_run_flush(struct mflow_source *source);
 void mflow_packet_verify(struct sk_buff *skb);
 void mflow_note_path_fault(unsigned int slot, unsigned int fault);
 void mflow_note_receive_pkts(unsigned int slot, unsigned int pkts);
-bool mflow_slot_awaits(u32 tag);
+bool mflow_tag_may_come(u32 tag);
 
 struct mflow_source *mflow_port_source(void *port);
 struct mflow_request *mflow_take_requests(struct mflow_source *source, u16 protocol, const void *header,
@@ -153,9 +152,8 @@ struct mflow_looked {
 	u64			slots;
 };
 
-/* Batches of a slot whose packets may be under way on a CPU, and batches of which a CPU's lanes have given up packets last. */
+/* Batches of a slot whose packets may be under way on a CPU. */
 #define MFLOW_OWED		4
-#define MFLOW_LOST		4
 
 /**
  * struct mflow_owed - a batch whose packets are under way on a CPU
@@ -168,16 +166,6 @@ struct mflow_owed {
 };
 
 /**
- * struct mflow_lost - a batch of which packets were given up
- * @tag:	its tag; 0: there has been none
- * @tick:	the tick in which that was
- */
-struct mflow_lost {
-	u32	tag;
-	u32	tick;
-};
-
-/**
  * struct mflow_carried - the packets that lanes have given to the stack on a CPU, and those that have come to the merge point
  * @given:	packets on the wire; wraps
  * @arrived:	the same
@@ -185,10 +173,9 @@ struct mflow_lost {
  * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
  * @looked:	the paths that were looked at last, to each kind of step
- * @lost_next:	the place in @lost that is written next
- * @lost:	the batches of which packets were given up last
- * @owed:	for each slot, the batches whose packets are under way, at mflow_owed_place(). Other CPUs read that for tags that they have
- *		not given
+ * @surplus_tick:	the tick from which on @surplus_pkts count
+ * @surplus_pkts:	for each slot, packets that have come though no lane of this CPU waited for them
+ * @owed:	for each slot, the batches whose packets are under way
  */
 struct mflow_carried {
 	u32	given;
@@ -197,9 +184,9 @@ struct mflow_carried {
 	u64	datagrams;
 	u32	heir;
 	struct mflow_looked	looked[MFLOW_STEPS];
-	unsigned int		lost_next;
-	struct mflow_lost	lost[MFLOW_LOST];
-	struct mflow_owed	owed[MFLOW_SLOTS * MFLOW_OWED] ____cacheline_aligned_in_smp;
+	u32			surplus_tick;
+	u8			surplus_pkts[MFLOW_SLOTS];
+	struct mflow_owed	owed[MFLOW_SLOTS][MFLOW_OWED];
 };
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
@@ -210,6 +197,7 @@ DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
 struct mflow_worker;
 
 int mflow_receive_behind_hook(struct sk_buff *skb);
+void mflow_owe(struct mflow_carried *carried, u32 tag, u32 pkts);
 void mflow_worker_settle(struct mflow_worker *worker);
 bool mflow_worker_has_settled(struct mflow_worker *worker);
 
@@ -271,13 +259,16 @@ static inline unsigned int mflow_stock_slot(u32 tag)
 	return tag >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1);
 }
 
-/*
- * Returns the place of a batch among those under way on a CPU. Batches of a flow go to its lanes in turn, so that a lane has every second or
- * fourth.
- */
-static inline unsigned int mflow_owed_place(u32 tag)
+/* Returns this CPU's count of the batch, or NULL if no packet of the batch is under way on it. */
+static inline struct mflow_owed *mflow_owed_find(struct mflow_carried *carried, u32 tag)
 {
-	return mflow_stock_slot(tag) * MFLOW_OWED + ((tag ^ tag >> 2 ^ tag >> 4) & (MFLOW_OWED - 1));
+	struct mflow_owed *owed = carried->owed[mflow_stock_slot(tag)];
+	unsigned int i;
+
+	for (i = 0; i < MFLOW_OWED; i++)
+		if (owed[i].tag == tag)
+			return owed[i].pkts ? &owed[i] : NULL;
+	return NULL;
 }
 
 /* Of two tags of one kind and slot: whether @tag's batch comes after @other's. */

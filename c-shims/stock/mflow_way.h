@@ -20,7 +20,6 @@
  * @settles:	it waits
  * @cpu:	the CPU on which it waits
  * @given:	the number of packets that lanes had given to the stack on that CPU
- * @tag:	the tag of the last packet that the worker has given
  * @polls:	the polls that are left until queues of devices are through
  * @passes:	the times that the backlog has to be through after that
  * @tail:	up to where the backlog has to be through next
@@ -34,7 +33,6 @@ struct mflow_way {
 	bool		settles;
 	unsigned int	cpu;
 	u32		given;
-	u32		tag;
 	unsigned int	polls;
 	unsigned int	passes;
 	unsigned int	tail;

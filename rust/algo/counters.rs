@@ -143,6 +143,10 @@ counters! {
     ///
     /// A lane was silent for too long: another load on its CPU?
     LatePkts = "late_pkts",
+    /// Packets whose tag was taken away without our patches: no batch of it was under way.
+    ///
+    /// Few, behind a reload. Many: a container makes tags up.
+    UnknownTags = "unknown_tags",
     /// Batches given up by the deadline: the next one was delivered without them.
     ///
     /// A lane was silent for too long; raise `merge_timeout_us`.

@@ -458,15 +458,19 @@ unsafe extern "C" fn mflow_note_path_fault(slot: kernel::ffi::c_uint, fault: ker
     slot.note_path_fault(PathFault::of_number(fault));
 }
 
-/// Returns whether a batch waits for a packet with this tag, which is that of a fence or of a queued packet.
+/// Returns whether a packet with this tag may come: a batch of it is, or was, under way. Counts the packet if not.
 ///
 /// # Safety: called by C, in any context.
 #[cfg(mflow_stock)]
 #[no_mangle]
-unsafe extern "C" fn mflow_slot_awaits(tag: u32) -> bool {
+unsafe extern "C" fn mflow_tag_may_come(tag: u32) -> bool {
     let tag = Tag::from_word(tag);
     let slot = pool::slots().slot(tag.slot());
-    slot.awaits(tag.batch_near(slot.next()))
+    let may = slot.may_come(tag.kind(), tag.batch_near(slot.next()));
+    if !may {
+        slot.counters.add_shared(Counter::UnknownTags, 1);
+    }
+    may
 }
 
 /// Notes the number of packets that fit into the buffer of the socket to which a slot's packets go; 0 if it is not known.
@@ -502,6 +506,6 @@ super::ffi::check_export!(
     mflow_port_source,
     mflow_take_requests,
     mflow_note_path_fault,
-    mflow_slot_awaits,
+    mflow_tag_may_come,
     mflow_note_receive_pkts
 );

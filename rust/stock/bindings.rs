@@ -226,7 +226,7 @@ extern "C" {
     pub fn mflow_packet_verify(skb: *mut sk_buff);
     pub fn mflow_note_path_fault(slot: c_uint, fault: c_uint);
     pub fn mflow_note_receive_pkts(slot: c_uint, pkts: c_uint);
-    pub fn mflow_slot_awaits(tag: u32) -> bool;
+    pub fn mflow_tag_may_come(tag: u32) -> bool;
     pub fn mflow_port_source(port: *mut c_void) -> *mut mflow_source;
     pub fn mflow_take_requests(
         source: *mut mflow_source,

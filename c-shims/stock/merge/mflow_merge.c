@@ -3,7 +3,7 @@
  * The merge point: a hook at LOCAL_IN, in every namespace, while splitting is on. It is behind all that looks at packets, and in front of
  * what remembers that they have passed (connection tracking's confirmation). rust/algo/merge/slot/merger.rs makes the order. What is
  * parked goes on when it is its turn (mflow_parked.c); what is behind is serial. Beside it hooks for packets that go on to other hosts, or are sent on by IPVS, which never
- * come here. Each of them takes away the tags that are not believed (mflow_trust.c).
+ * come here. mflow_trust.c says what follows from a tag.
  */
 
 #include <linux/ipv6.h>
@@ -42,18 +42,25 @@ static void mflow_note_slot(unsigned long *slots, unsigned int slot, bool is_one
 		assign_bit(slot, slots, is_one);
 }
 
+/* The most batches that the first fragment of a datagram may be before the last one. */
+#define MFLOW_FRAGMENT_BATCHES	16
+
 /*
- * Gives a datagram that has been put together here, and has its first fragment's tag, that of the fragment that has
- * completed it: this CPU's lane has given no later one.
+ * Returns the tag for a datagram that has been put together here, and has its first fragment's tag: that of the fragment that has
+ * completed it. This CPU's lane has given no later one.
  */
-static void mflow_tag_datagram(struct sk_buff *skb,
-			       const struct mflow_carried *carried)
+static u32 mflow_datagram_tag(const struct mflow_carried *carried, u32 first)
 {
-	u32 first = mflow_stock_tag(skb);
 	u32 last = carried->tags[mflow_stock_slot(first)];
 
-	if (last && mflow_stock_is_after(last, first))
-		mflow_skb_set_tag(skb, last);
+	if (mflow_stock_is_after(last, first) && last - first <= MFLOW_FRAGMENT_BATCHES)
+		return last;
+	return first;
+}
+
+static bool mflow_is_put_together(const struct sk_buff *skb, u8 family)
+{
+	return family == NFPROTO_IPV4 ? IPCB(skb)->frag_max_size : IP6CB(skb)->frag_max_size;
 }
 
 /*
@@ -133,20 +140,39 @@ static bool mflow_may_be_copy(const struct sk_buff *skb)
 	return skb->pkt_type == PACKET_MULTICAST || skb->pkt_type == PACKET_BROADCAST;
 }
 
-/* Counts packets of a batch that have come to their end on this CPU. Returns whether more have come than its lanes have given. */
-static bool mflow_count_arrived(struct mflow_carried *carried, u32 tag, u32 pkts)
+/* Counts packets of a batch that have come to their end on this CPU. Returns the number of those for which no lane waited. */
+static u32 mflow_count_arrived(struct mflow_carried *carried, u32 tag, u32 pkts)
 {
-	struct mflow_owed *owed = &carried->owed[mflow_owed_place(tag)];
-	u32 due = owed->tag == tag ? min(owed->pkts, pkts) : 0;
+	struct mflow_owed *owed = mflow_owed_find(carried, tag);
+	u32 due = owed ? min(owed->pkts, pkts) : 0;
 	u32 arrived = carried->arrived + due;
 
 	if (due)
 		owed->pkts -= due;
+	/* Before they came they may have been given up. */
 	if ((s32)(arrived - carried->given) > 0)
 		arrived = carried->given;
 	/* Pairs with the acquire in mflow_has_left(): what is to be parked waits by then. */
 	smp_store_release(&carried->arrived, arrived);
-	return due < pkts;
+	return pkts - due;
+}
+
+/* Returns whether a packet's tag is that of packets that are under way on this CPU, or of a probe that is under way. */
+static bool mflow_is_under_way(struct mflow_carried *carried, u32 tag)
+{
+	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE)
+		return mflow_probe_is_known(tag);
+	return mflow_owed_find(carried, tag);
+}
+
+/* Takes away a tag with which no packet may come. Returns whether it was one. @is_under_way: the packet is known to be one of ours. */
+static bool mflow_drop_tag(struct sk_buff *skb, u32 tag, bool is_under_way, u8 family)
+{
+	if (likely(is_under_way) || mflow_tag_may_come(tag))
+		return false;
+	mflow_list_follow(skb, family);
+	mflow_skb_set_tag(skb, 0);
+	return true;
 }
 
 /* The probe of a slot is at its end: the path is as it was, or has a fault. The packet goes on without a tag. */
@@ -193,20 +219,22 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
 	const struct mflow_ops *ops;
 	unsigned int fault = 0;
+	bool is_under_way;
 	enum mflow_end end;
 
 	ops = rcu_dereference_bh(mflow_stock_ops);
 	if (!ops)
 		return NF_ACCEPT;
 
-	if (unlikely(!mflow_is_believed(carried, tag))) {
-		mflow_list_follow(skb, state->pf);
-		mflow_skb_set_tag(skb, 0);
+	is_under_way = mflow_is_under_way(carried, tag);
+	if (mflow_drop_tag(skb, tag, is_under_way, state->pf))
 		return NF_ACCEPT;
-	}
 	end = mflow_end_of(state->net, skb, state->pf);
-	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
+	if (is_under_way)
 		fault = mflow_fault(skb, end, tag, carried);
+	else if (kind == MFLOW_KIND_SPLIT && end == MFLOW_END_ORDERED &&
+		 mflow_are_surplus(carried, mflow_stock_slot(tag), mflow_stock_wire_pkts(skb)))
+		fault = MFLOW_PATH_ORDERED;
 	mflow_list_follow(skb, state->pf);
 	if (end == MFLOW_END_TUNNEL && kind == MFLOW_KIND_SPLIT) {
 		/* Its tag stays: packets before it may be in the tunnel's own queue, which GRO may join with it. */
@@ -220,26 +248,30 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 		return NF_ACCEPT;
 	}
 
-	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
+	if (is_under_way)
 		mflow_note_end(skb, tag, state->pf);
 	if (kind == MFLOW_KIND_PROBE)
 		return mflow_end_probe(ops, skb, tag, fault);
 
-	if (kind == MFLOW_KIND_SPLIT) {
+	if (is_under_way)
 		mflow_note_receiver(state->net, skb, mflow_stock_slot(tag), state->pf);
+	if (kind == MFLOW_KIND_SPLIT) {
+		const bool is_put_together = mflow_is_put_together(skb, state->pf);
+		u32 surplus;
+
+		if (unlikely(is_put_together)) {
+			tag = mflow_datagram_tag(carried, tag);
+			mflow_skb_set_tag(skb, tag);
+		}
 		/* Before the packet is counted. It is collected before the NAPI runs, as softirqs are disabled. */
 		mflow_run_schedule();
-	}
-	if (kind == MFLOW_KIND_SPLIT && !mflow_may_be_copy(skb)) {
-		/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
-		bool too_many;
-
-		if (state->pf == NFPROTO_IPV4 && IPCB(skb)->frag_max_size)
-			mflow_tag_datagram(skb, carried);
-		too_many = mflow_count_arrived(carried, mflow_stock_tag(skb),
-					       mflow_stock_wire_pkts(skb));
-		if (too_many && !fault)
-			fault = MFLOW_PATH_QUEUES;
+		if (!mflow_may_be_copy(skb)) {
+			/* Those of another CPU, or given up before: something queues packets where no lane sees it. */
+			surplus = mflow_count_arrived(carried, tag, mflow_stock_wire_pkts(skb));
+			if (unlikely(surplus) && !is_put_together && !fault &&
+			    mflow_are_surplus(carried, mflow_stock_slot(tag), surplus))
+				fault = MFLOW_PATH_QUEUES;
+		}
 	}
 	return mflow_park_and_merge(ops, skb, state, fault);
 }
@@ -260,6 +292,30 @@ unsigned int mflow_local_in(void *priv, struct sk_buff *skb, const struct nf_hoo
 	return verdict;
 }
 
+/* Notes a fault on the path of packets that are not under way on this CPU, if they are too many for forged ones. */
+static void mflow_note_surplus(struct mflow_carried *carried, const struct sk_buff *skb, u32 tag,
+			       unsigned int fault)
+{
+	const unsigned int slot = mflow_stock_slot(tag);
+
+	if (mflow_are_surplus(carried, slot, mflow_stock_wire_pkts(skb)))
+		mflow_note_path_fault(slot, fault);
+}
+
+/* Notes a fault on the path of a packet, in any context. */
+static void mflow_note_fault(const struct sk_buff *skb, u32 tag, unsigned int fault)
+{
+	struct mflow_carried *carried;
+
+	local_bh_disable();
+	carried = this_cpu_ptr(&mflow_carried);
+	if (mflow_is_under_way(carried, tag))
+		mflow_note_path_fault(mflow_stock_slot(tag), fault);
+	else if (mflow_tag_may_come(tag))
+		mflow_note_surplus(carried, skb, tag, fault);
+	local_bh_enable();
+}
+
 /*
  * Notes a tagged packet that is routed on. What needs order may be in front, where no LOCAL_IN shows its device. Out of line, as
  * above.
@@ -270,26 +326,29 @@ static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_h
 	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
 	const unsigned int slot = mflow_stock_slot(tag);
 	struct mflow_carried *carried;
+	bool is_under_way, leaves;
 
 	local_bh_disable();
 	carried = this_cpu_ptr(&mflow_carried);
-	if (unlikely(!mflow_is_believed(carried, tag))) {
-		mflow_list_follow(skb, state->pf);
-		mflow_skb_set_tag(skb, 0);
+	is_under_way = mflow_is_under_way(carried, tag);
+	if (mflow_drop_tag(skb, tag, is_under_way, state->pf))
 		goto out;
-	}
-	if (unlikely(mflow_list_is_written(skb, state->pf)))
+	if (is_under_way && unlikely(mflow_list_is_written(skb, state->pf)))
 		mflow_note_slot(mflow_written, slot, true);
 	mflow_list_follow(skb, state->pf);
-	if (kind != MFLOW_KIND_SPLIT && kind != MFLOW_KIND_PROBE)
+	leaves = kind == MFLOW_KIND_SPLIT &&
+		 !mflow_dev_leads_inside(nf_bridge_get_physoutdev(skb) ?: state->out);
+	if (!is_under_way) {
+		if (leaves)
+			mflow_note_surplus(carried, skb, tag, MFLOW_PATH_QUEUES);
 		goto out;
+	}
 	if ((!mflow_has_looked(carried, slot, state->in, MFLOW_STEP_ROUTE) ||
 	     kind == MFLOW_KIND_PROBE) &&
 	    mflow_dev_needs_order(state->in))
 		mflow_note_path_fault(slot, MFLOW_PATH_ORDERED);
 	/* It leaves this host, or may: nobody puts it in order again, and no lane waits for it. */
-	if (kind == MFLOW_KIND_SPLIT &&
-	    !mflow_dev_leads_inside(nf_bridge_get_physoutdev(skb) ?: state->out)) {
+	if (leaves) {
 		mflow_count_arrived(carried, tag, mflow_stock_wire_pkts(skb));
 		mflow_note_path_fault(slot, MFLOW_PATH_QUEUES);
 	}
@@ -308,15 +367,6 @@ static unsigned int mflow_forward(void *priv, struct sk_buff *skb,
 	return NF_ACCEPT;
 }
 
-/* Notes the fault of a packet's path, if its tag is believed. In any context. */
-static void mflow_note_fault_if_believed(u32 tag, unsigned int fault)
-{
-	local_bh_disable();
-	if (mflow_is_believed(this_cpu_ptr(&mflow_carried), tag))
-		mflow_note_path_fault(mflow_stock_slot(tag), fault);
-	local_bh_enable();
-}
-
 #if IS_ENABLED(CONFIG_NETFILTER_FAMILY_BRIDGE)
 
 /*
@@ -330,7 +380,7 @@ static unsigned int mflow_bridged(void *priv, struct sk_buff *skb,
 
 	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT && !nf_bridge_get_physoutdev(skb) &&
 	    !mflow_dev_leads_inside(state->out))
-		mflow_note_fault_if_believed(tag, MFLOW_PATH_QUEUES);
+		mflow_note_fault(skb, tag, MFLOW_PATH_QUEUES);
 	return NF_ACCEPT;
 }
 
@@ -347,7 +397,7 @@ static unsigned int mflow_local_out(void *priv, struct sk_buff *skb,
 	const u32 tag = mflow_stock_tag(skb);
 
 	if (unlikely(tag) && mflow_is_balanced(skb))
-		mflow_note_fault_if_believed(tag, MFLOW_PATH_ORDERED);
+		mflow_note_fault(skb, tag, MFLOW_PATH_ORDERED);
 	return NF_ACCEPT;
 }
 

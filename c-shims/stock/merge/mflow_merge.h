@@ -23,14 +23,8 @@ enum mflow_end {
 enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 family);
 
 /* mflow_trust.c: the tags that are believed */
-bool mflow_is_believed_slow(u32 tag);
+bool mflow_are_surplus(struct mflow_carried *carried, unsigned int slot, u32 pkts);
 bool mflow_probe_ends_elsewhere(u32 tag);
-
-/* Returns whether packets with this tag are under way. @carried: this CPU's. Softirqs disabled. */
-static inline bool mflow_is_believed(const struct mflow_carried *carried, u32 tag)
-{
-	return likely(carried->owed[mflow_owed_place(tag)].tag == tag) || mflow_is_believed_slow(tag);
-}
 
 /* mflow_path.c: what devices say about the way. */
 unsigned int mflow_path_fault(const struct sk_buff *skb);

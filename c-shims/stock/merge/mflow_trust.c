@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The tags that are believed. A tag is in a field that rules of each namespace may write, and a user needs no privilege to have a namespace
- * with rules. So a tag counts only while packets with just this tag are under way.
+ * with rules.
  *
- * A mark differs from its tag in bits that are drawn for each flow, so who has seen the marks of one flow knows nothing of the next
- * one's. Of 2^23 numbers a slot has a few under way: that of its probe, those of the last batches that lanes have given to the stack, and
- * those of batches that lanes have given up. A forger has to guess one of these while it is good. Besides, a batch has no more
- * packets than its lane has given, so a receiver of a flow can use the marks of its packets against that flow alone.
+ * A mark differs from its tag in 23 bits that are drawn for each flow, so who has seen the marks of one flow knows nothing of the next
+ * one's. Three things follow from a tag, and a forger has to guess more for each:
  *
- * All other tags are taken away. Such a packet is an ordinary one: it is late, or somebody has made the tag up.
+ * - A packet has its turn, or is late, if its batch is within a window of the one whose turn it is (mflow_tag_may_come()). That does no
+ *   harm to others. All other tags are taken away, so that such a packet is an ordinary one.
+ * - A packet counts for the lane that waits for it, and its path is looked at, only if packets with just this tag are under way on
+ *   its CPU. A batch has no more packets than its lane has given, so a receiver of a flow can use its marks against that flow alone.
+ * - Packets for which no lane waits show a queue on their path when they are too many to be forged ones that have hit the window by
+ *   chance.
  */
 
 #include <linux/bits.h>
 #include <linux/compiler.h>
-#include <linux/cpumask.h>
 #include <linux/jiffies.h>
-#include <linux/percpu.h>
+#include <linux/minmax.h>
 #include <linux/random.h>
 #include <linux/smp.h>
+#include <linux/string.h>
 #include <net/mflow.h>
 
 #include "../mflow_stock.h"
@@ -26,8 +29,9 @@
 /* The time for which a probe may be under way, at least PROBE_TIMEOUT_MS, and that for which its copies may be, after it has arrived. */
 #define MFLOW_PROBE_TICKS	(HZ + 1)
 #define MFLOW_COPY_TICKS	2
-/* The time for which packets of a batch that was given up show that something queues them. */
-#define MFLOW_LOST_TICKS	HZ
+/* Packets for which no lane waits, and the time within which so many of them show a queue. */
+#define MFLOW_SURPLUS_PKTS	32U
+#define MFLOW_SURPLUS_TICKS	HZ
 
 /**
  * struct mflow_probe_way - the last probe of a slot
@@ -94,44 +98,18 @@ bool mflow_probe_ends_elsewhere(u32 tag)
 	return false;
 }
 
-/* Returns whether a lane of this CPU has given up packets with this tag, a short time ago. */
-static bool mflow_has_lost(const struct mflow_carried *carried, u32 tag)
+/*
+ * Returns whether more packets of a slot have come than can be by chance, lately, for which no lane of this CPU waited: something on their
+ * way queues them, copies them, or takes them to other CPUs. @pkts more have just come. Softirqs disabled.
+ */
+bool mflow_are_surplus(struct mflow_carried *carried, unsigned int slot, u32 pkts)
 {
-	unsigned int i;
+	u8 *surplus = &carried->surplus_pkts[slot];
 
-	for (i = 0; i < MFLOW_LOST; i++) {
-		const struct mflow_lost *lost = &carried->lost[i];
-
-		if (READ_ONCE(lost->tag) == tag && (u32)jiffies - READ_ONCE(lost->tick) <= MFLOW_LOST_TICKS)
-			return true;
+	if ((u32)jiffies - carried->surplus_tick > MFLOW_SURPLUS_TICKS) {
+		memset(carried->surplus_pkts, 0, sizeof(carried->surplus_pkts));
+		carried->surplus_tick = (u32)jiffies;
 	}
-	return false;
-}
-
-/* Returns whether a lane of any CPU, also of one that is gone, has given packets with this tag just now, or has given them up. */
-static bool mflow_is_given(u32 tag)
-{
-	unsigned int cpu;
-
-	for_each_possible_cpu(cpu) {
-		const struct mflow_carried *carried = per_cpu_ptr(&mflow_carried, cpu);
-
-		if (READ_ONCE(carried->owed[mflow_owed_place(tag)].tag) == tag ||
-		    mflow_has_lost(carried, tag))
-			return true;
-	}
-	return false;
-}
-
-/* Returns whether packets with this tag are under way, on whatever CPU. */
-bool mflow_is_believed_slow(u32 tag)
-{
-	switch (tag >> MFLOW_KIND_SHIFT) {
-	case MFLOW_KIND_SPLIT:
-		return mflow_is_given(tag);
-	case MFLOW_KIND_PROBE:
-		return mflow_probe_is_known(tag);
-	default:
-		return mflow_slot_awaits(tag);
-	}
+	*surplus = min(*surplus + pkts, MFLOW_SURPLUS_PKTS);
+	return *surplus == MFLOW_SURPLUS_PKTS;
 }

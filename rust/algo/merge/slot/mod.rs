@@ -30,7 +30,7 @@ use crate::algo::lanes::queue::Packet;
 use crate::algo::limits::MAX_SLOTS;
 use crate::algo::parked_amount::Amount;
 use crate::algo::sync::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::algo::tag::is_before;
+use crate::algo::tag::{is_before, TagKind};
 use window_place::Place;
 
 /// The places of a slot's window, of which one always stays free; a power of two.
@@ -531,9 +531,18 @@ impl<P: Packet> Slot<P> {
         self.place(batch).forget_queued(batch) && self.is_turn_of(batch)
     }
 
-    /// Returns whether packets of `batch` are still to come.
-    pub fn awaits(&self, batch: u32) -> bool {
-        self.place(batch).is_complete(batch) == Some(false)
+    /// Returns whether a packet of this kind and batch may come: its batch is a window or less from the one whose turn it is, and a
+    /// fence is one that has not come.
+    pub fn may_come(&self, kind: TagKind, batch: u32) -> bool {
+        let ahead = batch.wrapping_sub(self.next()).wrapping_add(WINDOW_BATCHES);
+        let place = self.place(batch);
+        match kind {
+            TagKind::Split | TagKind::Queued => ahead < 2 * WINDOW_BATCHES,
+            TagKind::Fence => {
+                place.is_complete(batch) == Some(false) && place.lane() == ORDINARY_PATH
+            }
+            TagKind::Probe | TagKind::None => false,
+        }
     }
 
     /// Returns whether it is the turn of `batch`. Called after a change of the batch's place.

@@ -117,7 +117,12 @@ pub(super) fn require_accounted(effect: Effect, all: bool) -> Result<()> {
     let split = sum(&["lane_pkts", "inline_pkts"])?;
     // Each split begins with a fence, which goes along the ordinary path.
     let fences = stats.get("flows_split")?;
-    let ended = sum(&["merged_pkts", "late_pkts", "dropped_dead_socket"])?;
+    let ended = sum(&[
+        "merged_pkts",
+        "late_pkts",
+        "unknown_tags",
+        "dropped_dead_socket",
+    ])?;
     ensure!(
         ended <= split + fences * MOST_JOINED_PKTS,
         "{split} packets were split behind {fences} fences, and {ended} came to their end"

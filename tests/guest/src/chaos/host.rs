@@ -272,7 +272,9 @@ impl<'a> Host<'a> {
 
     /// Notes what the module has counted as late up to now.
     fn note_late(&mut self) -> Result<()> {
-        self.allowed.late_pkts = self.late_before + Stats::read()?.get("late_pkts")?;
+        let stats = Stats::read()?;
+        let late = stats.get("late_pkts")? + stats.get("unknown_tags")?;
+        self.allowed.late_pkts = self.late_before + late;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use mflow_algo::algo::merge::slot::{
     WINDOW_BATCHES,
 };
 use mflow_algo::algo::parked_amount::Amount;
-use mflow_algo::algo::tag::{is_before, BATCH_BITS};
+use mflow_algo::algo::tag::{is_before, TagKind, BATCH_BITS};
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -535,19 +535,22 @@ fn queued_packets_keep_their_batch_open() {
 }
 
 #[test]
-fn a_batch_awaits_packets_until_it_is_complete() {
+fn packets_come_within_a_window_and_a_fence_once() {
     let mut merger = Merger::new();
-    merger.open(0, 1);
-    merger.open(1, INLINE);
-    let awaits = |slot: &Slot<TestPacket>| [0, 1, 2].map(|batch| slot.awaits(batch));
-    assert_eq!(awaits(&merger.slot), [true, true, false]);
-
-    merger.slot.note_queued(1, 1);
-    let _ = merger.slot.complete(1);
-    assert!(merger.slot.awaits(1), "a packet of it is queued");
-    let _ = merger.slot.note_arrived(1, 1);
+    merger.open(0, ORDINARY_PATH);
+    merger.open(1, 1);
+    let may = |slot: &Slot<TestPacket>, kind, batch| slot.may_come(kind, batch);
+    for kind in [TagKind::Split, TagKind::Queued] {
+        let near = [0, 1, WINDOW_BATCHES - 1, 0_u32.wrapping_sub(WINDOW_BATCHES)];
+        assert!(near.iter().all(|&batch| may(&merger.slot, kind, batch)));
+        let far = [WINDOW_BATCHES, 0_u32.wrapping_sub(WINDOW_BATCHES + 1)];
+        assert!(!far.iter().any(|&batch| may(&merger.slot, kind, batch)));
+    }
+    assert!(may(&merger.slot, TagKind::Fence, 0));
+    assert!(!may(&merger.slot, TagKind::Fence, 1), "that of a lane");
     merger.complete(0);
-    assert_eq!(awaits(&merger.slot), [false; 3]);
+    assert!(!may(&merger.slot, TagKind::Fence, 0));
+    assert!(!may(&merger.slot, TagKind::Probe, 1));
 }
 
 /// GRO joins queued packets, and devices take them apart.

@@ -113,7 +113,8 @@ fn held_for(rig: &Rig, plan: &Plan<Datagrams>, delay: Duration) -> Result<Option
     let judged = outcome.judge(|outcome| {
         rig.settle()?;
         outcome.require_whole()?;
-        let late = Stats::read()?.get("late_pkts")?;
+        let stats = Stats::read()?;
+        let late = stats.get("late_pkts")? + stats.get("unknown_tags")?;
         ensure!(
             late >= held && outcome.reordered <= late,
             "{held} packets of another load of the module came back: {late} were late, and {} out of order",

@@ -91,7 +91,7 @@ fn old_tags(rig: &Rig) -> Result<Outcome> {
     outcome.judge(|outcome| {
         rig.settle()?;
         outcome.require_whole()?;
-        let late = outcome.counter("late_pkts")?;
+        let late = outcome.counter("late_pkts")? + outcome.counter("unknown_tags")?;
         ensure!(
             outcome.reordered <= late,
             "{} datagrams out of order, but only {late} packets were late",
