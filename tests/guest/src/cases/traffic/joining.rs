@@ -25,6 +25,8 @@ use crate::traffic::{Live, Load, STUCK};
 const PAUSE: Duration = Duration::from_millis(150);
 /// Frames that have to join before a change, and behind it.
 const JOINED_FRAMES: u64 = 1_024;
+/// The same where streams take turns: few of their segments come behind each other on a slow host.
+const SOME_FRAMES: u64 = 64;
 /// Frames that may join behind a change that ends that: those of polls that were under way.
 const UNDER_WAY_FRAMES: u64 = 256;
 /// The most frames in which enough have to join. A lane that has joined nothing gives GRO no packet for 8,192 packets.
@@ -178,7 +180,7 @@ fn set_max_size(bytes: u32) -> Result<()> {
     ))
 }
 
-pub(super) fn joined_frames() -> Result<u64> {
+fn joined_frames() -> Result<u64> {
     Stats::read()?.get("joined_pkts")
 }
 
@@ -187,8 +189,13 @@ fn long_pkts() -> Result<u64> {
 }
 
 /// Waits until many frames have joined. Returns how many the NIC has received meanwhile.
-pub(super) fn until_joined(live: &impl Live) -> Result<u64> {
+fn until_joined(live: &impl Live) -> Result<u64> {
     until_grown(live, "frames join", JOINED_FRAMES, joined_frames)
+}
+
+/// Waits until some frames have joined.
+pub(super) fn until_some_joined(live: &impl Live) -> Result<()> {
+    until_grown(live, "frames join", SOME_FRAMES, joined_frames).map(drop)
 }
 
 /// Waits until long packets come. Returns how many frames the NIC has received meanwhile.
@@ -197,7 +204,7 @@ fn until_long(live: &impl Live) -> Result<u64> {
 }
 
 /// Waits until a count has grown by this much. Returns how many frames the NIC has received meanwhile.
-pub(super) fn until_grown(
+fn until_grown(
     live: &impl Live,
     what: &str,
     enough: u64,
