@@ -143,7 +143,7 @@ counters! {
     ///
     /// A lane was silent for too long: another load on its CPU?
     LatePkts = "late_pkts",
-    /// Packets whose tag was taken away without our patches: no batch of it was under way.
+    /// Times that a packet came, without our patches, with a tag of no batch that was under way.
     ///
     /// Few, behind a reload. Many: a container makes tags up.
     UnknownTags = "unknown_tags",
