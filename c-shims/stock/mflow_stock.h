@@ -174,6 +174,7 @@ struct mflow_owed {
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
  * @looked:	the paths that were looked at last, to each kind of step
  * @surplus_tick:	the tick from which on @surplus_pkts count
+ * @surplus_given:	the value of @given at that tick
  * @surplus_pkts:	for each slot, packets that have come though no lane of this CPU waited for them
  * @owed:	for each slot, the batches whose packets are under way
  */
@@ -185,6 +186,7 @@ struct mflow_carried {
 	u32	heir;
 	struct mflow_looked	looked[MFLOW_STEPS];
 	u32			surplus_tick;
+	u32			surplus_given;
 	u8			surplus_pkts[MFLOW_SLOTS];
 	struct mflow_owed	owed[MFLOW_SLOTS][MFLOW_OWED];
 };

@@ -29,8 +29,13 @@
 /* The time for which a probe may be under way, at least PROBE_TIMEOUT_MS, and that for which its copies may be, after it has arrived. */
 #define MFLOW_PROBE_TICKS	(HZ + 1)
 #define MFLOW_COPY_TICKS	2
-/* Packets for which no lane waits, and the time within which so many of them show a queue. */
-#define MFLOW_SURPLUS_PKTS	32U
+/*
+ * Packets for which no lane waits, and the time within which so many of them show a queue. On a busy CPU they have to be a share of the
+ * packets that lanes have given, too, up to a limit: a slow flow must not lose its order for long, and who forges tags may be fast.
+ */
+#define MFLOW_SURPLUS_PKTS_MIN	8U
+#define MFLOW_SURPLUS_PKTS_MAX	32U
+#define MFLOW_SURPLUS_SHARE	16U
 #define MFLOW_SURPLUS_TICKS	HZ
 
 /**
@@ -105,11 +110,15 @@ bool mflow_probe_ends_elsewhere(u32 tag)
 bool mflow_are_surplus(struct mflow_carried *carried, unsigned int slot, u32 pkts)
 {
 	u8 *surplus = &carried->surplus_pkts[slot];
+	u32 given;
 
 	if ((u32)jiffies - carried->surplus_tick > MFLOW_SURPLUS_TICKS) {
 		memset(carried->surplus_pkts, 0, sizeof(carried->surplus_pkts));
 		carried->surplus_tick = (u32)jiffies;
+		carried->surplus_given = carried->given;
 	}
-	*surplus = min(*surplus + pkts, MFLOW_SURPLUS_PKTS);
-	return *surplus == MFLOW_SURPLUS_PKTS;
+	given = carried->given - carried->surplus_given;
+	*surplus = min(*surplus + pkts, MFLOW_SURPLUS_PKTS_MAX);
+	return *surplus >= clamp(given / MFLOW_SURPLUS_SHARE, MFLOW_SURPLUS_PKTS_MIN,
+				 MFLOW_SURPLUS_PKTS_MAX);
 }

@@ -10,7 +10,7 @@ use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
 use crate::machine::{command, threads};
-use crate::mflow::{self, Knobs};
+use crate::mflow::{self, Knobs, Stats};
 use crate::network::nfqueue::Judge;
 use crate::network::packet_socket::PacketSocket;
 use crate::network::topology::{self, CONTAINER};
@@ -56,6 +56,7 @@ const ASKED: &str = "add rule ip mflow end udp dport 5001 numgen inc mod 2 == 0 
 /// The share of the usual rate that is offered where each packet costs two system calls, and the time for which it is.
 const ASKED_SHARE: f64 = 0.3;
 const ASKED_FOR: Duration = Duration::from_millis(300);
+const NOTICED_WITHIN: Duration = Duration::from_secs(20);
 
 /// With frames of this size virtio has whole ones in memory that GRO can take over.
 const TAKEN_MTU: usize = 1_100;
@@ -316,21 +317,26 @@ fn verdict(rig: &Rig) -> Result<Outcome> {
         |stop| judge.accept_all(stop),
         || {
             Datagrams::measure(&plan, |live| {
+                let before = queueing_paths()?;
                 nft::add(CONTAINER, ASKED)?;
-                live.flow_for(ASKED_FOR)
+                live.flow_for(ASKED_FOR)?;
+                // On a slow host few packets come in that time, and few later than their lane expects them.
+                live.wait_for("a path is seen to queue", NOTICED_WITHIN, || {
+                    Ok(queueing_paths()? > before)
+                })
             })
         },
     )?;
     outcome.judge(|outcome| {
         ensure!(accepted > 0, "the program was asked about no packet");
-        let queued = outcome.counter("paths_async")?;
-        ensure!(
-            queued > 0,
-            "no split packet came later than its lane had expected it: the program was asked about none"
-        );
         outcome.require_whole()?;
         rig.settle()
     })
+}
+
+/// Returns how many paths of split flows were seen to queue packets, so far.
+fn queueing_paths() -> Result<u64> {
+    Stats::read()?.get("paths_async")
 }
 
 fn clones(rig: &Rig) -> Result<Outcome> {
