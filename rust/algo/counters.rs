@@ -191,6 +191,10 @@ counters! {
     ///
     /// Loads are about `load_threshold_pct`: another value, or more `cpus`.
     StagesMoved = "stages_moved",
+    /// Flows that began to be split, or stopped, of which netlink has nothing to tell: too many did at one moment, or memory is short.
+    ///
+    /// They count though nobody listens. See `flows_split`.
+    LostNotifications = "lost_notifications",
 }
 
 /// Number of counters.

@@ -13,7 +13,11 @@
 //! | readers | any number, in process context |
 //! | order | each place is of one moment (`seqlock.rs`); two places may be of different ones |
 //! | a source that is idle | its last reports stay, with their time: the reader sees how old they are |
+//!
+//! A report with which a flow begins to be split, or no longer is, goes into a log, too ([`FlowBoard::take_change`]): a reader who looks
+//! now and then would miss some.
 
+use super::change_log::ChangeLog;
 use super::reason::Reason;
 use super::seqlock::SeqLock;
 use crate::algo::headers::flow_name::{FlowName, NAME_WORDS};
@@ -199,6 +203,41 @@ impl FlowNow {
 /// The reports of one source's flows. Memory of zeros is an empty board.
 pub struct FlowBoard {
     places: [SeqLock<WORDS>; FLOW_PLACES],
+    changes: ChangeLog<WORDS>,
+}
+
+/// The fate of a report's copy in the log of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It is not needed: the flow is split as before, or whole as before.
+    Not,
+    /// It waits in the log.
+    Kept,
+    /// The log is full.
+    Lost,
+}
+
+/// A flow that began to be split with this report, or no longer was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowChange {
+    /// The report. Its state and its reason are those of that moment.
+    pub report: FlowReport,
+    /// The number of changes of this source's flows that found no room in the log just before.
+    pub lost: u32,
+}
+
+impl FlowChange {
+    /// Returns whether the flow began to be split.
+    pub fn is_begin(&self) -> bool {
+        self.report.now.standing == Standing::Split
+    }
+}
+
+/// Returns whether these words are of a flow that is split.
+fn is_split(words: &[u64; WORDS]) -> bool {
+    let [.., now, more_now] = *words;
+    let now = FlowNow::of_words([now, more_now]);
+    now.is_some_and(|now| now.standing == Standing::Split)
 }
 
 /// The result of reading one place of a board.
@@ -217,15 +256,18 @@ impl FlowBoard {
     pub fn new() -> Self {
         Self {
             places: core::array::from_fn(|_| SeqLock::new()),
+            changes: ChangeLog::new(),
         }
     }
 
     /// Reports on the flow in `place` of the table. In the source's context.
-    pub fn report(&self, place: u8, news: &FlowNews) {
+    pub fn report(&self, place: u8, news: &FlowNews) -> Noted {
         let Some(published) = self.places.get(usize::from(place)) else {
-            return;
+            return Noted::Not;
         };
+        let mut change = None;
         published.update(|words| {
+            let was_split = is_split(words);
             let [name @ .., rate, work, more_work, now, more_now] = words;
             if let Some(new) = &news.name {
                 *name = new.words();
@@ -240,7 +282,22 @@ impl FlowBoard {
                 *more_work = pair(new.late_pkts, new.given_up_batches);
             }
             [*now, *more_now] = news.now.words();
+            change = (is_split(words) != was_split).then_some(*words);
         });
+        match change {
+            None => Noted::Not,
+            Some(words) if self.changes.push(&words) => Noted::Kept,
+            Some(_) => Noted::Lost,
+        }
+    }
+
+    /// Takes the oldest change out of the log. One reader at a time.
+    pub fn take_change(&self) -> Option<FlowChange> {
+        let logged = self.changes.take()?;
+        Some(FlowChange {
+            report: FlowReport::of_words(logged.words)?,
+            lost: logged.lost,
+        })
     }
 
     /// Returns the result of reading each place.

@@ -11,6 +11,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod change_log;
 mod path;
 mod queue;
 mod seqlock;

@@ -2,6 +2,7 @@
 
 //! Tests of what people are told.
 
+mod change_log;
 #[cfg(not(miri))]
 mod flow_list;
 #[cfg(not(miri))]
