@@ -22,6 +22,7 @@ struct Mflow {
     // Dropped in this order: no more knobs, then no more packets, then what packets need.
     #[cfg(all(CONFIG_MFLOW_JOIN_TRIAL, not(mflow_stock)))]
     _trial: glue::trial::Trial,
+    _netlink: glue::operator::netlink::Netlink,
     _files: Option<glue::operator::files::Files>,
     _packet_path: glue::handlers::PacketPath,
     _events: glue::control::switch::Control,
@@ -35,13 +36,15 @@ impl kernel::Module for Mflow {
         let packet_path = glue::handlers::PacketPath::new()?;
         glue::operator::files::apply_params()?;
         let files = glue::operator::files::Files::new()?;
+        let netlink = glue::operator::netlink::Netlink::new()?;
         match files {
             Some(_) => pr_info!("loaded; knobs in /sys/kernel/debug/mflow\n"),
-            None => pr_info!("loaded; the kernel was started without debugfs, so all knobs are module parameters\n"),
+            None => pr_info!("loaded; the kernel was started without debugfs, so knobs are module parameters, and netlink's (command mflow)\n"),
         }
         Ok(Self {
             #[cfg(all(CONFIG_MFLOW_JOIN_TRIAL, not(mflow_stock)))]
             _trial: glue::trial::Trial::new(),
+            _netlink: netlink,
             _files: files,
             _packet_path: packet_path,
             _events: events,

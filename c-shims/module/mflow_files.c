@@ -178,7 +178,7 @@ static ssize_t mflow_file_do_write(struct file *file, const char __user *from,
 	if (IS_ERR(text))
 		return PTR_ERR(text);
 
-	err = mflow_file_write(mflow_file_number(file), text, count);
+	err = mflow_file_write(mflow_file_number(file), text, count, NULL, 0);
 	kfree(text);
 	return err ?: count;
 }

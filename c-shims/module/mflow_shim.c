@@ -26,7 +26,7 @@
 #include "mflow_shim.h"
 #include "mflow_versions.h"
 
-/* Lock order: rtnl, mflow_ops_mutex (net/core/mflow.c), mflow_mutex, CPUs. */
+/* Lock order: netlink's of families, rtnl, mflow_ops_mutex (net/core/mflow.c), mflow_mutex, CPUs. */
 static DEFINE_MUTEX(mflow_mutex);
 
 void mflow_rtnl_lock(void)
@@ -415,6 +415,7 @@ void mflow_shim_quiesce(void)
 	unregister_netdevice_notifier(&mflow_netdev_block);
 	cpuhp_remove_state_nocalls(mflow_cpuhp_state);
 	cancel_work_sync(&mflow_rescan_item);
+	mflow_tell_cancel();
 	mflow_placing_stop();
 	mflow_sampling_stop();
 	mflow_restage_cancel();
@@ -424,5 +425,6 @@ void mflow_shim_quiesce(void)
 void mflow_shim_exit(void)
 {
 	cancel_work_sync(&mflow_rescan_item);
+	mflow_tell_cancel();
 	mflow_worker_exit();
 }

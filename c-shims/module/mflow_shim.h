@@ -14,6 +14,9 @@ void mflow_device_features_changed(struct net_device *dev);
 int mflow_worker_init(void);
 void mflow_worker_exit(void);
 
+/* mflow_netlink.c */
+void mflow_tell_cancel(void);
+
 /* mflow_load.c */
 void mflow_restage_cancel(void);
 

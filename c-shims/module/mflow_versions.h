@@ -13,6 +13,7 @@
 #include <linux/skbuff.h>
 #include <linux/version.h>
 #include <linux/workqueue.h>
+#include <net/genetlink.h>
 #include <net/gro.h>
 #include <net/ip_tunnels.h>
 #include <net/net_namespace.h>
@@ -203,6 +204,21 @@ static inline void netdev_unlock_ops(struct net_device *dev)
 {
 }
 #endif
+
+/* Late releases of 6.1 have a name of their own for groups of those with rights; the number is that of requests. */
+#ifndef GENL_MCAST_CAP_NET_ADMIN
+#define GENL_MCAST_CAP_NET_ADMIN	GENL_UNS_ADMIN_PERM
+#endif
+
+/* 6.6: a dump has what requests have. */
+static inline struct nlattr **mflow_dump_attrs(struct netlink_callback *cb)
+{
+#if MFLOW_SINCE(6, 6)
+	return genl_info_dump(cb)->attrs;
+#else
+	return genl_dumpit_info(cb)->attrs;
+#endif
+}
 
 /* 6.17: queues for work have names that say where it runs, and the old ones are to go. */
 #if MFLOW_SINCE(6, 17)

@@ -35,8 +35,19 @@ impl<'a> Text<'a> {
     /// Writes all of a line and leaves `spare` bytes free behind it, or writes nothing. Returns whether it did.
     #[must_use]
     pub fn write_line(&mut self, line: impl fmt::Display, spare: usize) -> bool {
+        self.write_whole(format_args!("{line}\n"), spare)
+    }
+
+    /// Writes all of a sentence, with a semicolon between it and one before, or writes nothing. Returns whether it did.
+    #[must_use]
+    pub fn write_sentence(&mut self, sentence: impl fmt::Display) -> bool {
+        let between = if self.is_empty() { "" } else { "; " };
+        self.write_whole(format_args!("{between}{sentence}"), 0)
+    }
+
+    fn write_whole(&mut self, text: fmt::Arguments<'_>, spare: usize) -> bool {
         let before = self.len;
-        let is_whole = fmt::write(self, format_args!("{line}\n")).is_ok();
+        let is_whole = fmt::write(self, text).is_ok();
         if !is_whole || self.buffer.len() - self.len < spare {
             self.len = before;
             return false;

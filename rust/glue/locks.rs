@@ -2,7 +2,7 @@
 
 //! Locks, softirqs and grace periods.
 //!
-//! Lock order: rtnl, the hooks' mutex, the configuration's, CPU hotplug. The packet path takes none of them.
+//! Lock order: netlink's of families, rtnl, the hooks' mutex, the configuration's, CPU hotplug. The packet path takes none of them.
 
 use super::ffi;
 use core::marker::PhantomData;

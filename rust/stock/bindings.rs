@@ -119,6 +119,30 @@ pub struct mflow_frag {
     pub sum: u32,
 }
 
+/// A flow that begins to be split, or stops (`net/mflow_module.h`).
+#[repr(C)]
+pub struct mflow_change {
+    pub device: *const c_char,
+    pub reason: *const c_char,
+    pub words: *const c_char,
+    pub from: *const c_void,
+    pub to: *const c_void,
+    pub device_bytes: c_uint,
+    pub reason_bytes: c_uint,
+    pub words_bytes: c_uint,
+    pub address_bytes: c_uint,
+    pub cpu: u32,
+    pub pps: u32,
+    pub lost: u32,
+    pub from_port: u16,
+    pub to_port: u16,
+    pub queue: u16,
+    pub protocol: u8,
+    pub has_queue: bool,
+    pub has_pps: bool,
+    pub begins: bool,
+}
+
 #[repr(C)]
 pub struct mflow_held {
     pub skb: *mut sk_buff,
@@ -263,6 +287,11 @@ extern "C" {
     pub fn mflow_files_remove();
     pub fn mflow_file_add(name: *const c_char, mode: u16, file: c_uint) -> c_int;
     pub fn mflow_complain(text: *const c_char, len: c_uint);
+    pub fn mflow_netlink_register() -> c_int;
+    pub fn mflow_netlink_unregister();
+    pub fn mflow_changes_wanted() -> bool;
+    pub fn mflow_tell_change(change: *const mflow_change) -> bool;
+    pub fn mflow_tell_soon();
     pub fn mflow_rtnl_lock();
     pub fn mflow_rtnl_unlock();
     pub fn mflow_config_lock();
@@ -359,7 +388,15 @@ extern "C" {
     pub fn mflow_lane_build(lane: *mut c_void, budget: c_int) -> c_int;
     pub fn mflow_deadline_expired(slot: c_uint);
     pub fn mflow_file_read(file: c_uint, text: *mut c_char, size: usize) -> isize;
-    pub fn mflow_file_write(file: c_uint, text: *const c_char, len: usize) -> c_int;
+    pub fn mflow_file_write(
+        file: c_uint,
+        text: *const c_char,
+        len: usize,
+        said: *mut c_char,
+        said_bytes: usize,
+    ) -> c_int;
+    pub fn mflow_file_named(name: *const c_char, said: *mut c_char, said_bytes: usize) -> c_int;
+    pub fn mflow_tell_changes();
     pub fn mflow_napi_found(found: *mut c_void, napi: *mut napi_struct);
     pub fn mflow_device_gone(dev: *mut net_device, opted_in: bool);
     pub fn mflow_rescan_devices();

@@ -42,7 +42,7 @@ rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-un
 
 # What C calls.
 rust-roots := mflow_rust_init mflow_rust_exit mflow_lane_poll mflow_lane_build mflow_deadline_expired mflow_file_read \
-	mflow_file_write mflow_napi_found mflow_device_gone mflow_rescan_devices mflow_cpu_changed mflow_sample \
+	mflow_file_write mflow_file_named mflow_tell_changes mflow_napi_found mflow_device_gone mflow_rescan_devices mflow_cpu_changed mflow_sample \
 	mflow_place_lanes mflow_restage_flows mflow_run_park mflow_run_flush mflow_port_source \
 	mflow_take_requests mflow_packet_verify mflow_note_path_fault mflow_note_receive_pkts mflow_tag_may_come
 

@@ -497,7 +497,11 @@ impl fmt::Display for Limits {
 }
 
 /// Writes `a`, `a or b`, `a, b or c`.
-pub(super) fn write_words(
+///
+/// # Errors
+///
+/// The formatter's.
+pub fn write_words(
     f: &mut fmt::Formatter<'_>,
     words: impl Iterator<Item = &'static str> + Clone,
 ) -> fmt::Result {

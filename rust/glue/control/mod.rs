@@ -10,8 +10,11 @@ pub mod sampling_work;
 
 pub mod configuration;
 
-pub mod stop;
 pub mod totals;
+
+pub mod flow_changes;
+
+pub mod stop;
 
 pub mod auto_cpus;
 pub mod balancing;

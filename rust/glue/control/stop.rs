@@ -9,6 +9,7 @@
 
 use super::configuration::Configuration;
 use super::device::DeviceState;
+use super::flow_changes;
 use super::pipeline;
 use crate::algo::counters::Counter;
 use crate::glue::locks::{sleep_ms, synchronize};
@@ -121,20 +122,24 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         }
     }
 
-    /// Ends the last references: those of the lanes' workers, and ours. Frees the sources and keeps what they counted.
+    /// Ends the last references: those of the lanes' workers, and ours. Frees the sources, keeps what they counted, and tells of what
+    /// became of their flows.
     fn retire(&mut self) {
         let Configuration {
             devices, retired, ..
         } = &mut *self.configuration;
+        let mut lost = 0;
         for device in devices.iter_mut().flatten() {
             device.retain_sources(|device, source| {
                 let keep = !(self.which)(device, source);
                 if !keep {
                     retired.add(source);
+                    lost += flow_changes::tell(device, source);
                 }
                 keep
             });
         }
+        self.configuration.count_lost(lost);
     }
 
     fn each(&self, mut f: impl FnMut(&DeviceState, &Source)) {

@@ -121,7 +121,7 @@ impl Change {
 
 /// Starts and ends the redirection of packets as the knobs want it, where that has not been tried. Process context, no locks
 /// held. `say` is given the devices for which it cannot be had.
-pub(crate) fn follow(say: impl Fn(&DeviceName, Refusal)) {
+pub(crate) fn follow(mut say: impl FnMut(&DeviceName, Refusal)) {
     loop {
         let change = {
             let _rtnl = Rtnl::lock();

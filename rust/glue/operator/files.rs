@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The knobs and counters as files in `/sys/kernel/debug/mflow`, and the module parameters of the same names.
+//! The knobs and counters as files in `/sys/kernel/debug/mflow`, which netlink has, too, and the module parameters of the same names.
 
 use super::flows;
 use crate::algo::counters::Counter;
 use crate::algo::knobs::device_command::{DeviceCommand, DeviceName, DEVICES_ALLOWED};
-use crate::algo::knobs::{Knob, KnobError, Knobs, KNOBS};
+use crate::algo::knobs::{write_words, Knob, KnobError, Knobs, KNOBS};
 use crate::algo::parked_amount::Amount;
 use crate::algo::text::Text;
 use crate::glue::control::configuration::{Configuration, MAX_DEVICES};
@@ -17,7 +17,7 @@ use crate::glue::packet::pool::{self, Slots};
 use crate::glue::runtime::MAX_CPUS;
 use crate::glue::stack::way;
 use core::ffi::CStr;
-use core::fmt::Write;
+use core::fmt::{self, Write};
 use kernel::ffi::{c_char, c_int, c_uint};
 use kernel::prelude::*;
 
@@ -41,6 +41,11 @@ macro_rules! files {
                     Self::Knob(knob) => (knob.spec().name, 0o600),
                     $(Self::$variant => ($name, $mode),)*
                 }
+            }
+
+            /// Returns the name for printing.
+            fn name(self) -> &'static str {
+                self.entry().0.to_str().unwrap_or_default()
             }
         }
     };
@@ -72,7 +77,7 @@ files! {
 const VERSION: &str = "0.2.0";
 
 /// Returns all files. A file's place is the number by which C calls it.
-fn all_files() -> impl Iterator<Item = File> {
+fn all_files() -> impl Iterator<Item = File> + Clone {
     let knobs = KNOBS.iter().map(|spec| File::Knob(spec.knob));
     Iterator::chain(knobs, File::OTHERS.iter().copied())
 }
@@ -115,6 +120,28 @@ impl Drop for Files {
     }
 }
 
+/// The one who is told what is allowed, and other remarks on what has been set.
+enum Hearer<'a, 'b> {
+    /// All who read the kernel's log.
+    Log,
+    /// The one who has asked, in the answer.
+    Asker(&'a mut Text<'b>),
+}
+
+impl Hearer<'_, '_> {
+    fn tell(&mut self, sentence: fmt::Arguments<'_>) {
+        match self {
+            Self::Log => complain(sentence),
+            Self::Asker(text) => {
+                if !text.write_sentence(sentence) {
+                    // There are more of them than fit.
+                    complain(sentence);
+                }
+            }
+        }
+    }
+}
+
 /// Logs one line, rate-limited.
 fn complain(args: core::fmt::Arguments<'_>) {
     let mut buffer = [0; 200];
@@ -135,19 +162,25 @@ fn errno(error: KnobError) -> Error {
 }
 
 /// Sets one knob; says what is allowed if it cannot be.
-fn set_knob(configuration: &mut Configuration, rtnl: &Rtnl, knob: Knob, text: &[u8]) -> Result {
+fn set_knob(
+    configuration: &mut Configuration,
+    rtnl: &Rtnl,
+    knob: Knob,
+    text: &[u8],
+    hearer: &mut Hearer<'_, '_>,
+) -> Result {
     let mut knobs: Knobs = configuration.knobs;
     if let Err(error) = knobs.set(knob, text) {
         match error {
-            KnobError::Combination(misfit) => complain(format_args!("{misfit}")),
+            KnobError::Combination(misfit) => hearer.tell(format_args!("{misfit}")),
             KnobError::Syntax | KnobError::Range => {
-                complain(format_args!("{}", knob.spec().allowed()));
+                hearer.tell(format_args!("{}", knob.spec().allowed()));
             }
         }
         return Err(errno(error));
     }
     if let Some(refusal) = way::refusal(&knobs) {
-        complain(format_args!("{refusal}"));
+        hearer.tell(format_args!("{refusal}"));
         return Err(EINVAL);
     }
     let knobs = configuration.with_lanes(knobs);
@@ -155,7 +188,7 @@ fn set_knob(configuration: &mut Configuration, rtnl: &Rtnl, knob: Knob, text: &[
     let offline = |cpu: &u32| !unsafe { ffi::mflow_cpu_is_online(*cpu) };
     if knobs.cpus != configuration.knobs.cpus {
         if let Some(cpu) = knobs.cpus.iter().find(offline) {
-            complain(format_args!(
+            hearer.tell(format_args!(
                 "cpus: CPU {cpu} is not online; allowed are online CPUs"
             ));
             return Err(ERANGE);
@@ -168,12 +201,13 @@ fn set_devices(
     configuration: &mut Configuration,
     rtnl: &Rtnl,
     command: Result<DeviceCommand, KnobError>,
+    hearer: &mut Hearer<'_, '_>,
 ) -> Result {
     let (name, result) = match command {
         Ok(DeviceCommand::Add(name)) => (name, configuration.add_device(rtnl, &name)),
         Ok(DeviceCommand::Remove(name)) => (name, configuration.remove_named_device(rtnl, &name)),
         Err(error) => {
-            complain(format_args!("{DEVICES_ALLOWED}"));
+            hearer.tell(format_args!("{DEVICES_ALLOWED}"));
             return Err(errno(error));
         }
     };
@@ -181,12 +215,12 @@ fn set_devices(
     let result = result.and_then(|()| configuration.place_lanes(rtnl));
     match result {
         Err(error) if error == ENODEV => {
-            complain(format_args!(
+            hearer.tell(format_args!(
                 "devices: there is no {name} here to add or remove"
             ));
         }
         Err(error) if error == ENOSPC => {
-            complain(format_args!(
+            hearer.tell(format_args!(
                 "devices: at most {MAX_DEVICES}, each with at most {MAX_SOURCES} queues"
             ));
         }
@@ -213,16 +247,17 @@ pub(crate) fn apply_params() -> Result {
     let mut configuration = Configuration::lock();
     if let Some(names) = param(File::Devices.entry().0)? {
         for name in DeviceName::list(names) {
-            set_devices(&mut configuration, &rtnl, name.map(DeviceCommand::Add))?;
+            let command = name.map(DeviceCommand::Add);
+            set_devices(&mut configuration, &rtnl, command, &mut Hearer::Log)?;
         }
     }
     for spec in KNOBS.iter().rev() {
         if let Some(text) = param(spec.name)? {
-            set_knob(&mut configuration, &rtnl, spec.knob, text)?;
+            set_knob(&mut configuration, &rtnl, spec.knob, text, &mut Hearer::Log)?;
         }
     }
     drop((configuration, rtnl));
-    follow_redirections();
+    follow_redirections(&mut Hearer::Log);
     Ok(())
 }
 
@@ -305,23 +340,23 @@ unsafe extern "C" fn mflow_file_read(number: c_uint, text: *mut c_char, size: us
     text.len() as isize
 }
 
-fn write(file: File, text: &[u8]) -> Result {
-    let result = write_locked(file, text);
-    follow_redirections();
+fn write(file: File, text: &[u8], hearer: &mut Hearer<'_, '_>) -> Result {
+    let result = write_locked(file, text, hearer);
+    follow_redirections(hearer);
     result
 }
 
 /// Starts redirecting packets if lanes are to build them and need redirection for that. Process context, no locks held.
-fn follow_redirections() {
+fn follow_redirections(hearer: &mut Hearer<'_, '_>) {
     xdp_attachment::follow(|name, refusal| {
-        complain(format_args!(
+        hearer.tell(format_args!(
             "build: packets of {name} are built by the NIC's core: {}",
             refusal.sentence()
         ));
     });
 }
 
-fn write_locked(file: File, text: &[u8]) -> Result {
+fn write_locked(file: File, text: &[u8], hearer: &mut Hearer<'_, '_>) -> Result {
     let rtnl = Rtnl::lock();
     let mut configuration = Configuration::lock();
     match file {
@@ -329,33 +364,86 @@ fn write_locked(file: File, text: &[u8]) -> Result {
             if knob == Knob::Build {
                 configuration.retry_redirections();
             }
-            set_knob(&mut configuration, &rtnl, knob, text)
+            set_knob(&mut configuration, &rtnl, knob, text, hearer)
         }
-        File::Devices => set_devices(&mut configuration, &rtnl, DeviceCommand::parse(text)),
+        File::Devices => {
+            let command = DeviceCommand::parse(text);
+            set_devices(&mut configuration, &rtnl, command, hearer)
+        }
         File::Reset => {
             if text.trim_ascii() != b"1" {
-                complain(format_args!("reset: allowed 1"));
+                hearer.tell(format_args!("reset: allowed 1"));
                 return Err(EINVAL);
             }
             configuration.reset_counters(pool::slots());
             Ok(())
         }
-        File::Builders | File::Flows | File::Lanes | File::Stats | File::Version => Err(EPERM),
+        File::Builders | File::Flows | File::Lanes | File::Stats | File::Version => {
+            hearer.tell(format_args!("{}: can only be read", file.name()));
+            Err(EPERM)
+        }
     }
 }
 
-/// Takes what was written to a file; 0 or a negative error number. Process context.
+/// Takes what was written to a file; 0 or a negative error number. Sentences go into `said`, which has room for `said_bytes`, or into
+/// the log if that is null. Process context.
 #[no_mangle]
-unsafe extern "C" fn mflow_file_write(number: c_uint, text: *const c_char, len: usize) -> c_int {
+unsafe extern "C" fn mflow_file_write(
+    number: c_uint,
+    text: *const c_char,
+    len: usize,
+    said: *mut c_char,
+    said_bytes: usize,
+) -> c_int {
     let Some(file) = file(number) else {
         return -(kernel::bindings::EINVAL as c_int);
     };
     // SAFETY: C gives that many bytes.
     let text = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), len) };
-    match write(file, text) {
+    let result = if said.is_null() {
+        write(file, text, &mut Hearer::Log)
+    } else {
+        // SAFETY: C gives a buffer of that size, which nobody else uses.
+        let said = unsafe { core::slice::from_raw_parts_mut(said.cast::<u8>(), said_bytes) };
+        write(file, text, &mut Hearer::Asker(&mut Text::new(said)))
+    };
+    match result {
         Ok(()) => 0,
         Err(error) => error.to_errno(),
     }
 }
 
-ffi::check_export!(mflow_file_read, mflow_file_write);
+/// The sentence that says which files there are.
+struct Names;
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("name: allowed ")?;
+        write_words(f, all_files().map(File::name))
+    }
+}
+
+/// Returns the number of the file of this name, or `-ENOENT`; then a sentence goes into `said`, which has room for `said_bytes`. Any
+/// context.
+#[no_mangle]
+unsafe extern "C" fn mflow_file_named(
+    name: *const c_char,
+    said: *mut c_char,
+    said_bytes: usize,
+) -> c_int {
+    // SAFETY: C gives a name that ends in NUL.
+    let name = unsafe { CStr::from_ptr(name.cast()) };
+    match all_files().position(|file| file.entry().0 == name) {
+        // CAST: a handful of files.
+        Some(number) => number as c_int,
+        None => {
+            // SAFETY: C gives a buffer of that size, which nobody else uses.
+            let said = unsafe { core::slice::from_raw_parts_mut(said.cast::<u8>(), said_bytes) };
+            // It fits.
+            let _ = Text::new(said).write_sentence(Names);
+            ENOENT.to_errno()
+        }
+    }
+}
+
+ffi::check_export!(mflow_file_read, mflow_file_write, mflow_file_named);

@@ -5,3 +5,4 @@
 pub mod flows;
 
 pub mod files;
+pub mod netlink;

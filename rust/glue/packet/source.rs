@@ -19,7 +19,7 @@ use crate::algo::lanes::lane_set::LaneSet;
 use crate::algo::lanes::ring_bytes::RingBytes;
 use crate::algo::limits::MAX_LANES;
 use crate::algo::load::flow_orders::Orders;
-use crate::algo::report::flow_report::{FlowBoard, FlowNews};
+use crate::algo::report::flow_report::{FlowBoard, FlowNews, Noted};
 use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use crate::glue::locks::SoftirqsOff;
@@ -49,7 +49,7 @@ pub struct Source {
     recent_keys: UnsafeCell<RecentKeys>,
     /// Written in the source's context only; read by all.
     pub(crate) counters: Counters,
-    /// The reports on its flows. Written in the source's context only; read by all.
+    /// The reports on its flows. Written in the source's context only; read by all. Changes are taken under the configuration lock.
     pub(crate) board: FlowBoard,
     cpu_changes_seen: AtomicU32,
     // None if it is a source of a CPU.
@@ -235,7 +235,16 @@ impl Host<SkBuff> for KernelHost<'_> {
     }
 
     fn report(&mut self, place: u8, news: &FlowNews) {
-        self.source.board.report(place, news);
+        match self.source.board.report(place, news) {
+            Noted::Not => return,
+            Noted::Kept => {}
+            Noted::Lost => {
+                let counters = &self.source.counters;
+                counters.add_owned(Counter::LostNotifications, 1);
+            }
+        }
+        // SAFETY: Any context.
+        unsafe { ffi::mflow_tell_soon() };
     }
 }
 

@@ -59,7 +59,7 @@ const ROWS: &[Row] = &[
 row("set-up", 15, 1400, "both kernels, the guest program and the ConnectX model: once for each content, before the first layer that needs them, and at the same time"),
 row("tidy", 60, 165, "clippy above all, which checks the crates that we use first when the cache is cold"),
 row("host", 165, 315, "`unit`, `loom`, `litmus` and `miri` at the same time, as Miri uses one core"),
-row("module", 30, 35, "the module, and sparse on both ways"),
+row("module", 30, 35, "the module, sparse on both ways, and the description of netlink"),
 row("hike", 220, 225, "the drawn cases in one guest, 20,000 random frames at each hook there, and 100,000 on this machine"),
 row("vm", 380, 390, "about 100 cases, and a million runs of frames through the kernel's GRO, in two guests"),
 row("vm-debug", 220, 230, "about 20 cases, in two guests"),

@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module built out of the kernel tree, for which a built kernel is enough, and our C files under sparse.
+//! The module built out of the kernel tree, for which a built kernel is enough, our C files under sparse, and the description of our
+//! netlink family under the kernel's schema and generator.
 
 use std::fs;
 use std::path::Path;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
 
 use super::{Ctx, Outcome};
 use crate::kernel::{self, Flavor, Kernel};
 use crate::module::{self, objtool};
+use crate::paths;
 use crate::tools;
+
+/// The description of our netlink family, and the header with its numbers.
+const FAMILY: &str = "c-shims/netlink/mflow.yaml";
+const FAMILY_HEADER: &str = "c-shims/netlink/mflow_netlink.h";
+/// The folder of the kernel's schema. Descriptions are in a folder in it.
+const SCHEMA_FOLDER: &str = "Documentation/netlink";
 
 pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     let kernel = kernel::ensure(Flavor::Vm)?;
@@ -24,7 +32,48 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
         let why = "sparse is not installed; try: cargo xtask setup";
         outcome.skip("module: sparse", why);
     }
+    let name = "module: the netlink family is described as the kernel's are";
+    let mut python = tools::command("python3");
+    if tools::output(python.args(["-c", "import jsonschema, yaml"])).is_ok() {
+        outcome.record(name, family_is_described());
+    } else {
+        let why = "Python's jsonschema or yaml is not installed; try: cargo xtask setup";
+        outcome.skip(name, why);
+    }
     Ok(outcome)
+}
+
+/// Fails unless the description of our netlink family suits the kernel's schema, and the kernel's generator makes our header of it.
+fn family_is_described() -> Result<()> {
+    let tree = kernel::work_tree()?;
+    let project = paths::project();
+    // The generator looks for the schema beside the description, and for the root of a kernel's tree above it.
+    let root = tempfile::tempdir()?;
+    let folder = root.path().join(SCHEMA_FOLDER);
+    let described = folder.join("specs/mflow.yaml");
+    fs::create_dir_all(folder.join("specs"))?;
+    fs::write(root.path().join("MAINTAINERS"), "")?;
+    let schema = "genetlink.yaml";
+    fs::copy(tree.join(SCHEMA_FOLDER).join(schema), folder.join(schema)).context(schema)?;
+    fs::copy(project.join(FAMILY), &described).context(FAMILY)?;
+    let mut generator = tools::command("python3");
+    generator
+        .arg("-B")
+        .arg(tree.join("tools/net/ynl/ynl-gen-c.py"))
+        .args(["--mode", "uapi", "--header", "--spec"])
+        .arg(&described);
+    let made = tools::output(&mut generator)?;
+    let ours = fs::read_to_string(project.join(FAMILY_HEADER)).context(FAMILY_HEADER)?;
+    ensure!(
+        code_of(&made).is_some() && code_of(&made) == code_of(&ours),
+        "{FAMILY_HEADER} is not what the kernel's generator makes of {FAMILY}:\n{made}"
+    );
+    Ok(())
+}
+
+/// Returns a header from its guard on: before that, it is said where it comes from.
+fn code_of(header: &str) -> Option<&str> {
+    header.find("#ifndef").and_then(|begin| header.get(begin..))
 }
 
 fn fits(kernel: &Kernel) -> Result<()> {
@@ -92,6 +141,12 @@ fn is_own_complaint(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_are_compared_from_their_guard_on() {
+        assert_eq!(code_of("/* made */\n#ifndef A\n"), Some("#ifndef A\n"));
+        assert_eq!(code_of("error"), None);
+    }
 
     #[test]
     fn complaints_about_the_kernel_itself_are_not_ours() {

@@ -101,12 +101,63 @@ struct mflow_held {
 	u8		fixed_ids;
 };
 
+/**
+ * struct mflow_change - a flow that begins to be split, or stops
+ * @device:	the name of the device that it comes through, without NUL
+ * @reason:	the name of the reason why it stops, without NUL
+ * @words:	the reason in words, without NUL
+ * @from:	the outer address of its sender
+ * @to:		that of its receiver
+ * @device_bytes: the length of the device's name
+ * @reason_bytes: the length of the reason's name
+ * @words_bytes: the length of the words
+ * @address_bytes: the length of each address: 4, 16, or 0 if addresses, ports and protocol are unknown
+ * @cpu:	the CPU that dispatches it
+ * @pps:	its packets per second
+ * @lost:	the number of changes just before this one for which there was no room
+ * @from_port:	the outer port of its sender
+ * @to_port:	that of its receiver
+ * @queue:	the device's receive queue
+ * @protocol:	UDP's or TCP's number
+ * @has_queue:	the queue is known
+ * @has_pps:	the rate is known
+ * @begins:	it begins to be split; else it stops
+ */
+struct mflow_change {
+	const char		*device;
+	const char		*reason;
+	const char		*words;
+	const void		*from;
+	const void		*to;
+	unsigned int		device_bytes;
+	unsigned int		reason_bytes;
+	unsigned int		words_bytes;
+	unsigned int		address_bytes;
+	u32			cpu;
+	u32			pps;
+	u32			lost;
+	u16			from_port;
+	u16			to_port;
+	u16			queue;
+	u8			protocol;
+	bool			has_queue;
+	bool			has_pps;
+	bool			begins;
+};
+
 /* Module parameters by name, debugfs files by the number that they are given. */
 int mflow_param(const char *name, const char **value);
 int mflow_files_create(void);
 void mflow_files_remove(void);
 int mflow_file_add(const char *name, umode_t mode, unsigned int file);
 void mflow_complain(const char *text, unsigned int len);
+
+/* The files over netlink, and notifications of changes. They are sent under the module's own lock. */
+int mflow_netlink_register(void);
+void mflow_netlink_unregister(void);
+bool mflow_changes_wanted(void);
+bool mflow_tell_change(const struct mflow_change *change);
+void mflow_tell_soon(void);
 
 /* Locks: rtnl, then the module's own. Process context. */
 void mflow_rtnl_lock(void);
@@ -235,7 +286,10 @@ void mflow_slot_takes_lists(unsigned int slot, bool takes);
 void mflow_slot_takes_aggregates(unsigned int slot, bool takes);
 void mflow_deadline_expired(unsigned int slot);
 ssize_t mflow_file_read(unsigned int file, char *text, size_t size);
-int mflow_file_write(unsigned int file, const char *text, size_t len);
+int mflow_file_write(unsigned int file, const char *text, size_t len,
+		     char *said, size_t said_bytes);
+int mflow_file_named(const char *name, char *said, size_t said_bytes);
+void mflow_tell_changes(void);
 void mflow_napi_found(void *found, struct napi_struct *napi);
 void mflow_device_gone(struct net_device *dev, bool opted_in);
 void mflow_rescan_devices(void);

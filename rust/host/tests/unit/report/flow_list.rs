@@ -94,6 +94,16 @@ fn list_in(found: &[Found], bytes: usize) -> String {
 }
 
 #[test]
+fn sentences_are_whole_and_apart() {
+    let mut buffer = [0; 12];
+    let mut text = Text::new(&mut buffer);
+    assert!(text.write_sentence("one"));
+    assert!(!text.write_sentence("too long"));
+    assert!(text.write_sentence("seven77"));
+    assert_eq!(text.as_bytes(), b"one; seven77");
+}
+
+#[test]
 fn lines_say_where_flows_stand() {
     let path = whole(Reason::PathQueues, Some(NOW_MS + 4_321));
     let over = whole(Reason::PathQueues, Some(NOW_MS - 1));
