@@ -14,8 +14,7 @@ use rustix::io::Errno;
 use rustix::system::uname;
 
 use super::kernel_log::KernelLog;
-use super::text::{Builder, FlowList, Stats, Version};
-use super::{Module, Refused, Setting, Unreachable, DEVICES};
+use super::{Files, Module as _, Refused, Setting, Unreachable};
 
 const MOUNT: &str = "sys/kernel/debug";
 const LOADED: &str = "sys/module/mflow";
@@ -60,9 +59,9 @@ impl Debugfs {
         Err(not_loaded(root))
     }
 
-    fn read(&self, file: &'static str) -> Result<String, Unreachable> {
-        let path = self.folder.join(file);
-        fs::read_to_string(&path).map_err(|error| self.unreachable(file, error))
+    /// Returns whether knobs can be read, and so be written: in a kernel that is locked down they can't.
+    pub fn has_knobs(&self) -> bool {
+        self.knob(Knob::Enabled).is_ok()
     }
 
     /// Returns the reason for an error of the kernel at a file.
@@ -135,36 +134,13 @@ impl Debugfs {
     }
 }
 
-impl Module for Debugfs {
-    fn version(&self) -> Result<Version, Unreachable> {
-        Version::parse(&self.read("version")?)
+impl Files for Debugfs {
+    fn read(&self, file: &'static str) -> Result<String, Unreachable> {
+        let path = self.folder.join(file);
+        fs::read_to_string(&path).map_err(|error| self.unreachable(file, error))
     }
 
-    fn knob(&self, knob: Knob) -> Result<String, Unreachable> {
-        Ok(self.read(knob.spec().name())?.trim().to_owned())
-    }
-
-    fn devices(&self) -> Result<Vec<String>, Unreachable> {
-        Ok(self.read(DEVICES)?.lines().map(str::to_owned).collect())
-    }
-
-    fn lanes(&self) -> Result<String, Unreachable> {
-        Ok(self.read("lanes")?.trim().to_owned())
-    }
-
-    fn builders(&self) -> Result<Vec<Builder>, Unreachable> {
-        Builder::parse_all(&self.read("builders")?)
-    }
-
-    fn flows(&self) -> Result<FlowList, Unreachable> {
-        FlowList::parse(&self.read("flows")?)
-    }
-
-    fn stats(&self) -> Result<Stats, Unreachable> {
-        Stats::parse(&self.read("stats")?)
-    }
-
-    fn set(&self, setting: &Setting) -> Result<Vec<String>, Refused> {
+    fn write(&self, setting: &Setting) -> Result<Vec<String>, Refused> {
         let file = setting.name();
         let path = self.folder.join(file);
         let opened = OpenOptions::new().write(true).open(path);
@@ -183,7 +159,7 @@ impl Module for Debugfs {
 }
 
 /// Returns that it is not loaded, and whether there is one to load.
-fn not_loaded(root: &Path) -> Unreachable {
+pub(super) fn not_loaded(root: &Path) -> Unreachable {
     let kernel = uname().release().to_string_lossy().into_owned();
     let list = root.join("lib/modules").join(&kernel).join("modules.dep");
     let list = fs::read_to_string(list).unwrap_or_default();

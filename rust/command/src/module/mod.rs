@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The module as the command sees it, whatever the way to it is: what it tells ([`Module`]), what can be asked of it ([`Setting`]),
-//! and why it can't be reached ([`Unreachable`]). [`debugfs`] is the one way there is; another one has the same functions.
+//! and why it can't be reached ([`Unreachable`]). There are two ways, which have the same texts ([`Files`]): [`debugfs`], and [`netlink`]
+//! where debugfs can't be read.
 
 pub mod debugfs;
 pub mod kernel_log;
+pub mod netlink;
 pub mod text;
 
 use std::io;
@@ -35,6 +37,48 @@ pub trait Module {
     fn stats(&self) -> Result<Stats, Unreachable>;
     /// Sets something. Returns what the module remarks on it. If it is refused, the old state stays.
     fn set(&self, setting: &Setting) -> Result<Vec<String>, Refused>;
+}
+
+/// A way to the module: its texts by the names of its files.
+pub trait Files {
+    /// Returns the text of a file.
+    fn read(&self, file: &'static str) -> Result<String, Unreachable>;
+    /// Writes a setting. Returns what the module remarks on it. If it is refused, the old state stays.
+    fn write(&self, setting: &Setting) -> Result<Vec<String>, Refused>;
+}
+
+impl<F: Files> Module for F {
+    fn version(&self) -> Result<Version, Unreachable> {
+        Version::parse(&self.read("version")?)
+    }
+
+    fn knob(&self, knob: Knob) -> Result<String, Unreachable> {
+        Ok(self.read(knob.spec().name())?.trim().to_owned())
+    }
+
+    fn devices(&self) -> Result<Vec<String>, Unreachable> {
+        Ok(self.read(DEVICES)?.lines().map(str::to_owned).collect())
+    }
+
+    fn lanes(&self) -> Result<String, Unreachable> {
+        Ok(self.read("lanes")?.trim().to_owned())
+    }
+
+    fn builders(&self) -> Result<Vec<Builder>, Unreachable> {
+        Builder::parse_all(&self.read("builders")?)
+    }
+
+    fn flows(&self) -> Result<FlowList, Unreachable> {
+        FlowList::parse(&self.read("flows")?)
+    }
+
+    fn stats(&self) -> Result<Stats, Unreachable> {
+        Stats::parse(&self.read("stats")?)
+    }
+
+    fn set(&self, setting: &Setting) -> Result<Vec<String>, Refused> {
+        self.write(setting)
+    }
 }
 
 /// Something to be set.
@@ -132,7 +176,20 @@ impl Unreachable {
     }
 }
 
-/// Opens the way to the loaded module. `root` is the folder that has `sys` and `lib`: `/` but in tests.
+/// Opens a way to the loaded module: its files, or netlink if these can't be read. `root` is the folder that has `sys` and `lib`: `/` but
+/// in tests.
 pub fn open(root: &Path) -> Result<Box<dyn Module>, Unreachable> {
-    Ok(Box::new(debugfs::Debugfs::open(root)?))
+    let files = debugfs::Debugfs::open(root);
+    let is_enough = match &files {
+        Ok(files) => files.has_knobs(),
+        Err(error) => error.is_not_loaded(),
+    };
+    // Netlink knows this kernel's module alone.
+    if !is_enough && root == Path::new("/") {
+        if let Some(family) = netlink::Netlink::open() {
+            return Ok(Box::new(family));
+        }
+    }
+    // A module without netlink shows what its files show.
+    Ok(Box::new(files?))
 }
