@@ -340,7 +340,7 @@ fn lockdown() -> Prerequisite {
     match mode {
         None | Some("none") => note("kernel lockdown", "off"),
         Some(mode) => note("kernel lockdown",
-            format!("{mode}: on this machine debugfs refuses writes, set mflow's values when it is loaded (/etc/modprobe.d)"),
+            format!("{mode}: on this machine debugfs refuses writes; the command mflow sets values by netlink"),
         ),
     }
 }

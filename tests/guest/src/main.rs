@@ -20,6 +20,7 @@ mod hosts;
 mod kmemleak;
 mod machine;
 mod mflow;
+mod mflow_family;
 mod network;
 mod runner;
 mod traffic;
@@ -49,6 +50,8 @@ enum Subcommand {
     Demo(demo::Options),
     /// Test the driver of the ConnectX model; one JSON line per case on the verdict port.
     Driver(driver::Options),
+    /// Ask the module's netlink family with the caller's rights, and say what is refused.
+    Family(mflow_family::Options),
     /// Test chains of BPF programs at XDP; one JSON line per case on the verdict port.
     Hike(hike::Options),
     /// Test hosts as their operators set them up; one JSON line per case on the verdict port.
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Subcommand::Chaos(options) => chaos::run(&options),
         Subcommand::Demo(options) => demo::run(&options),
         Subcommand::Driver(options) => driver::run(&options),
+        Subcommand::Family(options) => mflow_family::run(&options),
         Subcommand::Hike(options) => hike::run(&options),
         Subcommand::Hosts(options) => hosts::run(&options),
         Subcommand::HikeDemo(options) => hike::demo::run(&options),

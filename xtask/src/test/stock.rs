@@ -29,7 +29,7 @@ const STOCK: &str = "stock";
 /// The cases that run there by default: about what guarantees order, about the module's parts for this way, and about what comes
 /// and goes.
 const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6-in-4/4000 family/4-in-6/4000 family/6-in-6/16 \
-                     tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files capture/host-vxlan0 \
+                     tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files netlink/refused netlink/changes capture/host-vxlan0 \
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
                      teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams \
                      gro/beside gro/header/whole gro/header/v6 gro/checksum/v4 gro/disguised/vxlan hooks/veth-gro \
@@ -49,6 +49,10 @@ const CANNOT: &str = "mode/ tcp/mode/ tunnel/ freeing/ build/napi reload/build d
 
 /// The cases that cannot pass there on kernels of ours either, which have no tracepoints, by the beginning of their names.
 const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
+
+/// The case that locks the kernel down, as distributions' kernels can be, and the guest that it has for itself: nothing unlocks it.
+const LOCKS_DOWN: &str = "lockdown/knobs";
+const LOCKED: &str = "stock-locked";
 
 /// The cases about this way alone, by the beginning of their names.
 const OWN: &str = "hooks/ tcp/hooks/";
@@ -102,7 +106,12 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         }
     }
     other_kernels::run(ctx, Some(&kernel), &mut outcome)?;
-    outcome.add(run_each(ctx, &[guest_cases(ctx, STOCK, kernel, None)?])?);
+    let mut guests = vec![guest_cases(ctx, STOCK, kernel.clone(), None)?];
+    // One case is worth a boot only in some runs.
+    if !ctx.is_default() || draw::one_of(&ctx.seed, &[true, false, false, false]) {
+        guests.push(guest_cases(ctx, LOCKED, kernel, Some(LOCKS_DOWN))?);
+    }
+    outcome.add(run_each(ctx, &guests)?);
     Ok(outcome)
 }
 
@@ -137,6 +146,7 @@ fn guest_cases(
     };
     let is_shown = |name: &str| match (names, &ctx.case, ctx.full) {
         (Some(names), ..) => draw::has_word(names, name),
+        _ if locks_down(name) => false,
         (None, None, false) => draw::has_word(SHOWS, name),
         (None, Some(_), _) if ctx.layers.len() == 1 => true,
         _ => holds(name),
@@ -147,6 +157,11 @@ fn guest_cases(
         kernel: Some(kernel),
         ..GuestCases::new(ctx, guest, CASES, options, takes)
     })
+}
+
+/// Returns whether a case locks the kernel down, and has a guest for itself in this layer.
+pub(super) fn locks_down(case: &str) -> bool {
+    case == LOCKS_DOWN
 }
 
 /// Returns whether a case is about this way alone, and shows nothing with our hooks.

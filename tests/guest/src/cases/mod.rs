@@ -131,6 +131,7 @@ fn all() -> Vec<Case> {
         operation::control::datagrams(),
         operation::knobs::cases(),
         operation::command::cases(),
+        operation::netlink::cases(),
         operation::no_debugfs::cases(),
         traffic::shapes::datagrams(),
         traffic::datagrams::gaps::tail::cases(),
@@ -211,6 +212,7 @@ fn all() -> Vec<Case> {
         connectx::joined::cases(),
         connectx::checksums::cases(),
         operation::leaks::cases(),
+        operation::lockdown::cases(),
     ]
     .into_iter()
     .flatten()

@@ -129,6 +129,43 @@ pub(crate) fn attach_filter(socket: &impl AsRawFd, steps: &mut [libc::sock_filte
     Errno::result(result).map(drop).context("SO_ATTACH_FILTER")
 }
 
+/// Lets the kernel answer on a netlink socket in sentences, too.
+pub(crate) fn hear_sentences(socket: &impl AsRawFd) -> Result<()> {
+    set(socket, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1).context("NETLINK_EXT_ACK")
+}
+
+/// Listens on a netlink socket to a group.
+pub(crate) fn join_netlink_group(socket: &impl AsRawFd, group: u32) -> Result<()> {
+    let group = libc::c_int::try_from(group)?;
+    let option = libc::NETLINK_ADD_MEMBERSHIP;
+    set(socket, libc::SOL_NETLINK, option, group).context("NETLINK_ADD_MEMBERSHIP")
+}
+
+/// Returns the groups of netlink that a socket has joined.
+pub(crate) fn netlink_groups(socket: &impl AsRawFd) -> Result<Vec<u32>> {
+    let mut bits = [0_u32; 64];
+    let mut length = size_of_val(&bits) as libc::socklen_t;
+    // SAFETY: The kernel writes at most `length` bytes into `bits`, and the number of those that it has into `length`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_NETLINK,
+            libc::NETLINK_LIST_MEMBERSHIPS,
+            bits.as_mut_ptr().cast(),
+            &mut length,
+        )
+    };
+    Errno::result(result).context("NETLINK_LIST_MEMBERSHIPS")?;
+    let groups = (1..).zip(
+        bits.iter()
+            .flat_map(|word| (0..u32::BITS).map(move |bit| word >> bit & 1)),
+    );
+    Ok(groups
+        .filter(|(_, is_member)| *is_member == 1)
+        .map(|(group, _)| group)
+        .collect())
+}
+
 fn set(
     socket: &impl AsRawFd,
     level: libc::c_int,

@@ -24,7 +24,7 @@ use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
 
 /// The statuses with which the command ends.
-const DONE: i32 = 0;
+pub(super) const DONE: i32 = 0;
 const FOUND: i32 = 1;
 const FAILED: i32 = 2;
 const NOT_LOADED: i32 = 3;
@@ -88,7 +88,7 @@ fn run(words: &[&str]) -> Result<Output> {
 }
 
 /// Runs the command, which has to end with this status, and returns what it prints.
-fn ends(status: i32, line: &str) -> Result<String> {
+pub(super) fn ends(status: i32, line: &str) -> Result<String> {
     let words: Vec<&str> = line.split(' ').collect();
     let output = run(&words)?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -101,7 +101,7 @@ fn ends(status: i32, line: &str) -> Result<String> {
 }
 
 /// Runs the command with `--json`, which has to succeed, and returns what it prints.
-fn ask(line: &str) -> Result<Value> {
+pub(super) fn ask(line: &str) -> Result<Value> {
     let text = ends(DONE, &format!("--json {line}"))?;
     serde_json::from_str(&text).with_context(|| format!("mflow {line}: {text}"))
 }
@@ -120,7 +120,7 @@ fn refused(status: i32, line: &str) -> Result<String> {
 }
 
 /// Fails unless the command refuses a line with exactly these words.
-fn refuses(line: &str, expected: &str) -> Result<()> {
+pub(super) fn refuses(line: &str, expected: &str) -> Result<()> {
     let said = refused(FAILED, line)?;
     let expected = format!("mflow: {expected}");
     ensure!(

@@ -10,6 +10,8 @@ pub(crate) mod held;
 pub(crate) mod hooks;
 pub(crate) mod knobs;
 pub(crate) mod leaks;
+pub(crate) mod lockdown;
+pub(crate) mod netlink;
 pub(crate) mod no_debugfs;
 pub(crate) mod reasons;
 pub(crate) mod reload;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A kernel that was booted with `debugfs=off`: the module has no files there, and all knobs are parameters. The kernel's own
+//! A kernel that was booted with `debugfs=off`: the module has no files there, so knobs are parameters, and netlink's. The kernel's own
 //! counters and its log say what the module does.
 
 use std::fs::OpenOptions;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::NO_DEBUGFS;
 
+use crate::cases::operation::command::{ends, DONE};
 use crate::cases::{Case, Run};
 use crate::machine::{command, cpu};
 use crate::mflow::{self, Knobs};
@@ -24,7 +25,7 @@ const KERNEL_LOG: &str = "/dev/kmsg";
 /// The kernel gives out one message at a time, which is not longer.
 const MESSAGE_BYTES: usize = 8192;
 /// The module's sentence.
-const SAYS: &str = "started without debugfs, so all knobs are module parameters";
+const SAYS: &str = "started without debugfs, so knobs are module parameters, and netlink's";
 /// The CPUs of lanes receive more than one packet for this many datagrams if the flow is split, and less if it is not. Of datagrams
 /// that a lane has joined, one is counted.
 const FEW: u64 = 10;
@@ -34,8 +35,8 @@ const LEAST_TIME: Duration = Duration::from_secs(1);
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::of_module(
         "debugfs/off",
-        "on a kernel with debugfs=off the module is loaded, says in one sentence that knobs are parameters, splits a flow as they say, \
-         and is unloaded: no loss, no reordering",
+        "on a kernel with debugfs=off the module is loaded, says in one sentence that knobs are parameters and netlink's, splits a flow as they \
+         say, and is unloaded: no loss, no reordering; the command reads and sets a knob",
         Run::Plain,
         off,
     )]
@@ -87,6 +88,9 @@ fn off(rig: &Rig) -> Result<Outcome> {
             cpu::lane_list(knobs.lanes),
             outcome.sent
         );
+        ends(DONE, "set batch_pkts 64")?;
+        let found = ends(DONE, "get batch_pkts")?;
+        ensure!(found == "64\n", "mflow get batch_pkts says {found:?}");
         mflow::unload()
     })
 }
