@@ -92,6 +92,11 @@ impl RingBytes {
         with(self.of_cpu(cpu)) < MAX_CPU_RING_BYTES && with(&self.all) < MAX_RING_BYTES
     }
 
+    /// Returns the bytes that wait for one CPU.
+    pub fn waiting_for(&self, cpu: u32) -> u64 {
+        self.of_cpu(cpu).get()
+    }
+
     /// Returns the bytes that wait for all CPUs.
     pub fn all(&self) -> u64 {
         self.all.get()

@@ -20,7 +20,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::described::meaning;
-use crate::module::text::{FlowList, Stats, Version};
+use crate::module::text::{FlowList, OfCpus, Stats, Version};
 use crate::status::Flows;
 
 /// The lines of `stats` that are no counters of the algorithm, and say what is so now.
@@ -61,9 +61,19 @@ const COUNTERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Those of each CPU: `lane_cpu2_pkts` and `stage_cpu2_loaded`.
-const LANE: (&str, &str) = ("lane_cpu", "_pkts");
-const STAGE: (&str, &str) = ("stage_cpu", "_loaded");
+/// Those of each CPU that say what is so now.
+const GAUGES_OF_CPUS: &[(OfCpus, &str, &str)] = &[
+    (
+        OfCpus::LANE_RING_BYTES,
+        "lane_cpu_ring_bytes",
+        "Memory of the packets that wait for each lane's CPU now; where each lane has two, all is told of the one that carries",
+    ),
+    (
+        OfCpus::STAGE_LOADED,
+        "stage_cpu_loaded",
+        "1 if the CPU is no first choice for a stage, in FALCON's modes",
+    ),
+];
 
 /// All that metrics are made of.
 #[derive(Clone, Copy, Debug)]
@@ -89,14 +99,7 @@ pub fn is_known(name: &str) -> bool {
     Named::ALL.iter().any(|counter| counter.name() == name)
         || in_list(GAUGES)
         || in_list(COUNTERS)
-        || cpu_in(name, LANE).is_some()
-        || cpu_in(name, STAGE).is_some()
-}
-
-/// Returns the CPU in a name such as `lane_cpu2_pkts`.
-fn cpu_in(name: &str, (before, behind): (&str, &str)) -> Option<u32> {
-    let number = name.strip_prefix(before)?.strip_suffix(behind)?;
-    number.parse().ok()
+        || OfCpus::ALL.iter().any(|names| names.cpu_in(name).is_some())
 }
 
 /// Returns OpenMetrics text; `None` stands for a module that is not loaded. Lines of `stats` that this command does not know are left out.
@@ -162,26 +165,25 @@ fn register(registry: &mut Registry, measured: &Measured<'_>) {
         }
     }
     let lanes = Family::<Label, Counter>::default();
-    let loaded = Family::<Label, U64Gauge>::default();
-    for (name, value) in stats.iter() {
-        if let Some(cpu) = cpu_in(name, LANE) {
-            lanes
-                .get_or_create(&[("cpu", cpu.to_string())])
-                .inc_by(value);
-        } else if let Some(cpu) = cpu_in(name, STAGE) {
-            loaded.get_or_create(&[("cpu", cpu.to_string())]).set(value);
-        }
+    for (cpu, value) in stats.by_cpu(OfCpus::LANE_PKTS) {
+        lanes
+            .get_or_create(&[("cpu", cpu.to_string())])
+            .inc_by(value);
     }
     registry.register(
         "lane_cpu_pkts",
         "Packets carried by each lane's CPU, or built by the first of its two",
         lanes,
     );
-    registry.register(
-        "stage_cpu_loaded",
-        "1 if the CPU is no first choice for a stage, in FALCON's modes",
-        loaded,
-    );
+    for (names, name, help) in GAUGES_OF_CPUS {
+        let gauges = Family::<Label, U64Gauge>::default();
+        for (cpu, value) in stats.by_cpu(*names) {
+            gauges
+                .get_or_create(&[("cpu", cpu.to_string())])
+                .set(value);
+        }
+        registry.register(*name, *help, gauges);
+    }
     register_flows(registry, &Flows::of(flows));
 }
 
@@ -299,7 +301,7 @@ mod tests {
             .zip(5..)
             .map(|(counter, value)| format!("{} {value}\n", counter.name()))
             .collect();
-        stats += "parked_pkts 3\nfreed_pkts 4\nlane_cpu2_pkts 100\nlane_cpu3_pkts 101\nstage_cpu4_loaded 1\nnew_in_a_later_version 9\n";
+        stats += "parked_pkts 3\nfreed_pkts 4\nlane_cpu2_pkts 100\nlane_cpu3_pkts 101\nlane_cpu3_ring_bytes 102\nstage_cpu4_loaded 1\nnew_in_a_later_version 9\n";
         let flows = "device eth0 queue - proto - from - to - cpu 1 pps - state whole reason path_queues # it queues\n";
         let measured = Measured {
             version: &Version::parse("0.2.0 abi 7 stock\n").expect("one"),
@@ -334,6 +336,7 @@ mod tests {
             "mflow_parked_pkts 3",
             "mflow_freed_pkts_total 4",
             "mflow_lane_cpu_pkts_total{cpu=\"3\"} 101",
+            "mflow_lane_cpu_ring_bytes{cpu=\"3\"} 102",
             "mflow_stage_cpu_loaded{cpu=\"4\"} 1",
             "mflow_flows_now_whole{reason=\"path_queues\"} 1",
             "mflow_flows_now_whole{reason=\"no_slot\"} 0",

@@ -295,6 +295,9 @@ fn write_stats(
     for cpu in 0..MAX_CPUS {
         if let Some(pkts) = configuration.lane_pkts(cpu) {
             writeln!(to, "lane_cpu{cpu}_pkts {pkts}")?;
+            // CAST: MAX_CPUS fits.
+            let bytes = pool::ring_bytes().waiting_for(cpu as u32);
+            writeln!(to, "lane_cpu{cpu}_ring_bytes {bytes}")?;
         }
     }
     Ok(())

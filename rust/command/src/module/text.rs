@@ -92,6 +92,34 @@ impl Builder {
     }
 }
 
+/// Names in `stats` that have the number of a CPU in them.
+#[derive(Clone, Copy, Debug)]
+pub struct OfCpus {
+    before: &'static str,
+    behind: &'static str,
+}
+
+impl OfCpus {
+    /// The packets carried by each lane's CPU: `lane_cpu2_pkts`.
+    pub const LANE_PKTS: Self = Self::new("lane_cpu", "_pkts");
+    /// The memory of the packets that wait for each lane's CPU (where it has two, for the one that carries): `lane_cpu2_ring_bytes`.
+    pub const LANE_RING_BYTES: Self = Self::new("lane_cpu", "_ring_bytes");
+    /// 1 if a CPU is no first choice for a stage: `stage_cpu2_loaded`.
+    pub const STAGE_LOADED: Self = Self::new("stage_cpu", "_loaded");
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::LANE_PKTS, Self::LANE_RING_BYTES, Self::STAGE_LOADED];
+
+    const fn new(before: &'static str, behind: &'static str) -> Self {
+        Self { before, behind }
+    }
+
+    /// Returns the CPU in a name, if it is one of these.
+    pub fn cpu_in(self, name: &str) -> Option<u32> {
+        let number = name.strip_prefix(self.before)?.strip_suffix(self.behind)?;
+        number.parse().ok()
+    }
+}
+
 /// The file `stats`: counters and gauges by name, in the module's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats(Vec<(String, u64)>);
@@ -117,6 +145,14 @@ impl Stats {
     pub fn sum(&self, names: &[&str]) -> u64 {
         let found = names.iter().filter_map(|name| self.get(name));
         found.fold(0, u64::wrapping_add)
+    }
+
+    /// Returns the values of these names, by CPU.
+    pub fn by_cpu(&self, names: OfCpus) -> BTreeMap<u32, u64> {
+        let found = self
+            .iter()
+            .filter_map(|(name, value)| Some((names.cpu_in(name)?, value)));
+        found.collect()
     }
 
     /// Returns what was added since `before`. Gauges may have fallen, and counters may have been reset: then it is nothing.
@@ -357,6 +393,8 @@ mod tests {
         let stats = stats.expect("they are");
         assert_eq!(stats.get("lane_cpu2_pkts"), Some(u64::MAX));
         assert_eq!(stats.sum(&["late_pkts", "other"]), 3);
+        assert_eq!(stats.by_cpu(OfCpus::LANE_PKTS), [(2, u64::MAX)].into());
+        assert!(stats.by_cpu(OfCpus::LANE_RING_BYTES).is_empty());
         for text in ["late_pkts", "late_pkts -1", "late_pkts 1 2"] {
             let error = Stats::parse(text).expect_err(text).to_string();
             assert!(error.contains(text), "{error}");

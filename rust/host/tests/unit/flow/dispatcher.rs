@@ -440,6 +440,12 @@ fn too_much_memory_in_rings_loses_nothing() {
             _ => MAX_RING_BYTES,
         };
         assert_eq!(world.around.ring_bytes.all(), bound);
+        let of_cpus = [1, 2, 3].map(|cpu| world.around.ring_bytes.waiting_for(cpu));
+        assert_eq!(of_cpus.iter().sum::<u64>(), bound);
+        assert_eq!(of_cpus[2], elsewhere);
+        if elsewhere == 0 {
+            assert_eq!(of_cpus[..2], [MAX_CPU_RING_BYTES; 2]);
+        }
         // The lanes have room again, and get what comes.
         world.around.ring_bytes.release(3, elsewhere);
         world.settle();
