@@ -9,7 +9,6 @@
 
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -80,7 +79,7 @@ impl Lock {
         };
         let record: Record = serde_json::from_str(&text)
             .with_context(|| format!("{} is no record of mflow; remove it", path.display()))?;
-        Ok((Some(record.load) == load(root)).then_some(record))
+        Ok((Some(record.load) == module::load(root)).then_some(record))
     }
 
     /// Takes the record away: nothing is set back.
@@ -101,12 +100,6 @@ struct Record {
     old: Vec<(String, String)>,
 }
 
-/// Returns the number by which the loaded module is told from one that is loaded later; nothing if none is.
-fn load(root: &Path) -> Option<u64> {
-    let folder = fs::metadata(root.join("sys/module/mflow"));
-    folder.ok().map(|folder| folder.ino())
-}
-
 /// Prepares that the steps are set back after some seconds. Call it before the first of them is taken.
 pub fn arm(lock: &Lock, root: &Path, steps: &[Step], seconds: u64) -> Result<()> {
     let name = format!("{}-{:x}", std::process::id(), now_ns());
@@ -115,7 +108,7 @@ pub fn arm(lock: &Lock, root: &Path, steps: &[Step], seconds: u64) -> Result<()>
         .rev()
         .map(|step| (step.old.name().to_owned(), step.old.value()));
     let record = Record {
-        load: load(root).context("the module is not loaded")?,
+        load: module::load(root).context("the module is not loaded")?,
         old: old.collect(),
         name,
     };
@@ -269,7 +262,7 @@ mod tests {
     fn record(root: &Path, name: &str) -> Record {
         Record {
             name: name.to_owned(),
-            load: load(root).expect("it is there"),
+            load: module::load(root).expect("it is there"),
             old: vec![("batch_pkts".to_owned(), "256".to_owned())],
         }
     }

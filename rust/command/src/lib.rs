@@ -10,6 +10,7 @@
 
 pub mod change;
 pub mod confirm;
+pub mod cpus;
 pub mod described;
 pub mod diagnose;
 pub mod file;

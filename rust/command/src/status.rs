@@ -76,10 +76,48 @@ pub struct Packets {
     pub parked_pkts: u64,
 }
 
+/// All that the module says when it is asked once.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The number by which a module is told from one that is loaded later; nothing if none was there all the time.
+    pub load: Option<u64>,
+    /// The state.
+    pub status: Status,
+    /// The fast flows, if they are known.
+    pub flows: Option<FlowList>,
+    /// The counters and gauges, if they are known.
+    pub stats: Option<Stats>,
+}
+
+impl Reading {
+    /// Asks the module below `root`, or says why it can't be asked.
+    pub fn take(root: &Path) -> Self {
+        let load = module::load(root);
+        let mut status = Status::unknown();
+        let (flows, stats) = match module::open(root) {
+            Ok(module) => status.ask(&*module),
+            Err(error) => {
+                status.note_error(&error);
+                (None, None)
+            }
+        };
+        Self {
+            load: load.filter(|_| load == module::load(root)),
+            status,
+            flows,
+            stats,
+        }
+    }
+}
+
 impl Status {
     /// Asks the module below `root`, or says why it can't be asked.
     pub fn read(root: &Path) -> Self {
-        let mut status = Self {
+        Reading::take(root).status
+    }
+
+    fn unknown() -> Self {
+        Self {
             loaded: true,
             kernel: uname().release().to_string_lossy().into_owned(),
             note: None,
@@ -91,15 +129,10 @@ impl Status {
             lanes: None,
             flows: None,
             packets: None,
-        };
-        match module::open(root) {
-            Ok(module) => status.ask(&*module),
-            Err(error) => status.note_error(&error),
         }
-        status
     }
 
-    fn ask(&mut self, module: &dyn Module) {
+    fn ask(&mut self, module: &dyn Module) -> (Option<FlowList>, Option<Stats>) {
         self.version = self.known(module.version());
         let enabled = self.known(module.knob(Knob::Enabled));
         self.mode = self.known(module.knob(Knob::Mode));
@@ -117,7 +150,9 @@ impl Status {
             (None, None) => None,
         };
         self.flows = flows.as_ref().map(Flows::of);
-        self.packets = self.known(module.stats()).as_ref().map(Packets::of);
+        let stats = self.known(module.stats());
+        self.packets = stats.as_ref().map(Packets::of);
+        (flows, stats)
     }
 
     /// Returns what is known, and notes why it is not.
@@ -136,14 +171,12 @@ impl Status {
         if !self.loaded {
             return self.note.clone().unwrap_or_default();
         }
-        let unknown = || "unknown".to_owned();
         let mut rows = vec![("module", self.module())];
         if let Some(without) = self.version.as_ref().and_then(|one| one.without.as_ref()) {
             rows.push(("without", without.clone()));
         }
         rows.push(("splitting", self.splitting()));
-        let devices = self.devices.as_ref().map(|names| list(names));
-        rows.push(("devices", devices.unwrap_or_else(unknown)));
+        rows.push(("devices", self.device_words()));
         rows.push(("lanes", self.lane_words()));
         if let Some(flows) = &self.flows {
             rows.push(("flows", flows.to_string()));
@@ -177,7 +210,8 @@ impl Status {
         facts(rows)
     }
 
-    fn module(&self) -> String {
+    /// Returns the words for the module and the kernel.
+    pub fn module(&self) -> String {
         let kernel = &self.kernel;
         match &self.version {
             Some(Version { version, way, .. }) => {
@@ -191,7 +225,8 @@ impl Status {
         }
     }
 
-    fn splitting(&self) -> String {
+    /// Returns the words for whether flows are split.
+    pub fn splitting(&self) -> String {
         match (self.enabled, &self.mode) {
             (None, _) => "unknown".to_owned(),
             (Some(false), _) => "off (mflow set enabled 1)".to_owned(),
@@ -200,7 +235,14 @@ impl Status {
         }
     }
 
-    fn lane_words(&self) -> String {
+    /// Returns the words for the opted-in devices.
+    pub fn device_words(&self) -> String {
+        let words = self.devices.as_ref().map(|names| list(names));
+        words.unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// Returns the words for the lanes.
+    pub fn lane_words(&self) -> String {
         let lanes = match self.lanes.as_deref() {
             None => return "unknown".to_owned(),
             Some("") => "none",

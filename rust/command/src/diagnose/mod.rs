@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use self::causes::cores;
 use self::finding::Finding;
-use self::snapshot::{Cpu, Module, Snapshot};
+use self::snapshot::{Module, Snapshot};
+use crate::cpus::Cpu;
 
 /// The share of programs from which a core is theirs.
 const PROGRAM_PCT: f64 = 90.0;

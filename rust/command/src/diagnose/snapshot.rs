@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::cpus::Cpu;
 use crate::module::text::{FlowList, Stats, Version, Way};
 
 /// A host, over an interval.
@@ -23,27 +24,6 @@ pub struct Snapshot {
     pub irqbalance: bool,
     /// The module.
     pub module: Module,
-}
-
-/// A CPU's work in the interval. Shares are parts of 100.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Cpu {
-    /// Its number.
-    pub number: u32,
-    /// Interrupts and softirqs: all that packets cost before a program reads them.
-    pub softirq_pct: f64,
-    /// Programs, in user and in kernel mode.
-    pub program_pct: f64,
-    /// Nothing to do.
-    pub idle_pct: f64,
-    /// Packets that it took from devices and backlogs.
-    pub received_pkts: u64,
-    /// Packets that its backlog had no room for.
-    pub backlog_drops: u64,
-    /// Polls that ended with packets left, as their time or number was used up.
-    pub squeezed_polls: u64,
-    /// Times other CPUs gave it packets (RPS).
-    pub given_by_rps: u64,
 }
 
 /// A network device.

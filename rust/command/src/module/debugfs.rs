@@ -17,7 +17,8 @@ use super::kernel_log::KernelLog;
 use super::{Files, Module as _, Refused, Setting, Unreachable};
 
 const MOUNT: &str = "sys/kernel/debug";
-const LOADED: &str = "sys/module/mflow";
+/// The folder that a loaded module has in sysfs.
+pub(super) const LOADED: &str = "sys/module/mflow";
 /// `DEBUGFS_MAGIC` of linux/magic.h.
 const MAGIC: u64 = 0x6462_6720;
 

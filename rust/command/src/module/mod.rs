@@ -9,7 +9,9 @@ pub mod kernel_log;
 pub mod netlink;
 pub mod text;
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use mflow_algo::algo::knobs::{Knob, KNOBS};
@@ -138,16 +140,16 @@ pub enum Unreachable {
     #[error("the module mflow is not loaded, and kernel {0} has none; install the package mflow-dkms, and then: modprobe mflow cpus=auto devices=NIC")]
     NotInstalled(String),
     /// Others than root have asked.
-    #[error("only root can ask the module; run it as root")]
+    #[error("only root can ask the module (CAP_NET_ADMIN in the first user namespace); run it as root of the host")]
     NotRoot,
     /// Nothing is mounted where debugfs is to be.
     #[error("debugfs is not mounted; mount it: mount -t debugfs none {0}")]
     NotMounted(String),
     /// The kernel has no debugfs.
-    #[error("the kernel was started without debugfs (debugfs=off or no-mount on its command line), so the module has no files: its knobs are parameters, in /etc/modprobe.d/mflow.conf, and nothing shows flows and counters")]
+    #[error("the kernel was started without debugfs (debugfs=off or no-mount on its command line), so the module has no files, and netlink can't be asked from here: run it in the host's network namespace")]
     NoDebugfs,
     /// Kernel lockdown, which secure boot brings, forbids it.
-    #[error("{0} can be neither read nor written, as the kernel is locked down (secure boot): put knobs into /etc/modprobe.d/mflow.conf, and load the module again")]
+    #[error("{0} can be neither read nor written, as the kernel is locked down (secure boot), and netlink can't be asked from here: run it in the host's network namespace")]
     LockedDown(&'static str),
     /// A text is not as the module prints it.
     #[error(
@@ -192,4 +194,10 @@ pub fn open(root: &Path) -> Result<Box<dyn Module>, Unreachable> {
     }
     // A module without netlink shows what its files show.
     Ok(Box::new(files?))
+}
+
+/// Returns the number by which the loaded module is told from one that is loaded later; nothing if none is.
+pub fn load(root: &Path) -> Option<u64> {
+    let folder = fs::metadata(root.join(debugfs::LOADED));
+    folder.ok().map(|folder| folder.ino())
 }

@@ -2,8 +2,9 @@
 
 //! One core at its limit, and what is lost in front of it.
 
+use crate::cpus::Cpu;
 use crate::diagnose::finding::Finding;
-use crate::diagnose::snapshot::{Cpu, Snapshot};
+use crate::diagnose::snapshot::Snapshot;
 
 /// The share of softirqs from which a core is at its limit. With more, packets wait for it however evenly they come.
 const LIMIT_PCT: f64 = 85.0;

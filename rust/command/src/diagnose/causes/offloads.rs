@@ -94,8 +94,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::cpus::Cpu;
     use crate::diagnose::sample::{loaded, nic, splitting};
-    use crate::diagnose::snapshot::{Cpu, Module, Network};
+    use crate::diagnose::snapshot::{Module, Network};
     use crate::module::text::Way;
 
     /// A host with one busy NIC that has these features.

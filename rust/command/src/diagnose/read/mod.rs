@@ -2,7 +2,6 @@
 
 //! The reading of a snapshot: counters at the begin of an interval and at its end, and what devices are.
 
-mod cpus;
 mod interrupts;
 mod links;
 mod networks;
@@ -16,11 +15,11 @@ use anyhow::Result;
 use mflow_algo::algo::knobs::cpulist::CpuSet;
 use mflow_algo::algo::knobs::Knob;
 
-use self::cpus::Counts;
 use self::interrupts::Affinities;
 use self::links::Link;
 use self::networks::Networks;
 use super::snapshot::{Device, Loaded, Module, Snapshot};
+use crate::cpus::Counts;
 use crate::module::text::Stats;
 use crate::module::{self, Unreachable};
 
@@ -109,7 +108,7 @@ fn loaded(root: &Path, before: Option<&Stats>) -> Result<Loaded, Unreachable> {
     let stats = module.stats()?;
     let flows = module.flows()?;
     let none_split = flows.none_split.as_ref();
-    // Under lockdown no knob can be read, but the list of flows tells if it is on.
+    // Without netlink, no knob can be read under lockdown. The list of flows tells if splitting is on.
     let enabled = none_split.is_none_or(|why| why.reason != "not_enabled");
     let lanes = CpuSet::parse(module.lanes()?.as_bytes()).unwrap_or(CpuSet::EMPTY);
     Ok(Loaded {

@@ -8,10 +8,30 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::diagnose::snapshot::Cpu;
+/// A CPU's work in an interval. Shares are parts of 100.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu {
+    /// Its number.
+    pub number: u32,
+    /// Interrupts and softirqs: all that packets cost before a program reads them.
+    pub softirq_pct: f64,
+    /// Programs, in user and in kernel mode.
+    pub program_pct: f64,
+    /// Nothing to do.
+    pub idle_pct: f64,
+    /// Packets that it took from devices and backlogs.
+    pub received_pkts: u64,
+    /// Packets that its backlog had no room for.
+    pub backlog_drops: u64,
+    /// Polls that ended with packets left, as their time or number was used up.
+    pub squeezed_polls: u64,
+    /// Times other CPUs gave it packets (RPS).
+    pub given_by_rps: u64,
+}
 
 /// Counts of each CPU since the host's start.
-pub(super) struct Counts {
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
     times: BTreeMap<u32, Times>,
     packets: BTreeMap<u32, Packets>,
 }
@@ -34,25 +54,35 @@ struct Packets {
 }
 
 impl Counts {
-    pub(super) fn read(root: &Path) -> Result<Self> {
+    /// Reads those of this host.
+    pub fn read(root: &Path) -> Result<Self> {
         let read = |path: &str| {
             fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))
         };
-        Ok(Self {
-            times: times(&read("proc/stat")?),
-            packets: packets(&read("proc/net/softnet_stat")?),
-        })
+        Ok(Self::parse(
+            &read("proc/stat")?,
+            &read("proc/net/softnet_stat")?,
+        ))
+    }
+
+    /// Reads the texts of both files.
+    pub fn parse(stat: &str, softnet: &str) -> Self {
+        Self {
+            times: times(stat),
+            packets: packets(softnet),
+        }
     }
 
     /// Returns the work of the CPUs that were online at both times.
-    pub(super) fn since(&self, before: &Self) -> Vec<Cpu> {
+    pub fn since(&self, before: &Self) -> Vec<Cpu> {
         let cpu = |(number, now): (&u32, &Times)| {
             let then = before.times.get(number)?;
             let all = now.all.saturating_sub(then.all);
             // CAST: ticks of an hour at most.
             let share = |now: u64, then: u64| match all {
                 0 => 0.0,
-                all => now.saturating_sub(then) as f64 * 100.0 / all as f64,
+                // The kernel's idle times may go back, which the sum does, too.
+                all => (now.saturating_sub(then) as f64 * 100.0 / all as f64).min(100.0),
             };
             let packets = |counts: &Self| counts.packets.get(number).copied().unwrap_or_default();
             let (late, early) = (packets(self), packets(before));
@@ -120,20 +150,13 @@ fn packets(text: &str) -> BTreeMap<u32, Packets> {
 mod tests {
     use super::*;
 
-    fn counts(stat: &str, softnet: &str) -> Counts {
-        Counts {
-            times: times(stat),
-            packets: packets(softnet),
-        }
-    }
-
     #[test]
     fn shares_and_counts_are_those_of_the_interval() {
-        let before = counts(
+        let before = Counts::parse(
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 0 0 100 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 100 0 0 0\nintr 5\n",
             "fffffffe 00000001 00000002 0 0 0 0 0 0 00000003 0 0 00000001 0 0\n",
         );
-        let after = counts(
+        let after = Counts::parse(
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 120 5 5 160 5 0 0 5 0 0\ncpu1 0 0 10 0 0 10 180 0 0 0\ncpu2 9 9 9 9 9 9 9 9 0 0\n",
             "00000008 00000001 0000000c 0 0 0 0 0 0 00000004 0 0 00000001 0 0\n",
         );
