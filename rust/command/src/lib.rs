@@ -3,8 +3,8 @@
 //! The command `mflow`: what operators see of the module, and how they set it.
 //!
 //! Read in this order: [`module`] (what the module tells and takes), [`change`] (several settings at once), [`confirm`] (for a time),
-//! [`file`] (those of a file), [`status`], [`listing`] and [`metrics`] (what people and programs see of it), [`diagnose`] (what limits a flow on a host), [`schema`]
-//! (of what is printed), [`options`] (the command line).
+//! [`file`] (those of a file), [`status`], [`listing`] and [`metrics`] (what people and programs see of it), [`top`] (the same, again and
+//! again), [`diagnose`] (what limits a flow on a host), [`schema`] (of what is printed), [`options`] (the command line).
 
 #![deny(unsafe_code)]
 
@@ -22,3 +22,4 @@ pub mod output;
 pub mod pages;
 pub mod schema;
 pub mod status;
+pub mod top;

@@ -9,7 +9,7 @@ use mflow_algo::algo::knobs::{Knobs, KNOBS};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::module::text::{FlowList, Why};
+use crate::module::text::{Flow, FlowList, Why};
 use crate::module::{Module, Unreachable, DEVICES};
 use crate::output::{count, table};
 
@@ -46,30 +46,41 @@ const NUMBERS: &[&str] = &[
 
 /// Returns flows as a table, without columns that nothing stands in, and below it what reasons mean.
 pub fn flows(list: &FlowList) -> String {
-    if let Some(Why { reason, words }) = &list.none_split {
-        return format!("no flow is split: {words} ({reason})");
-    }
-    let mut parts = Vec::new();
-    if list.flows.is_empty() {
-        parts.push("no flow is as fast as min_flow_pps".to_owned());
-    } else {
-        parts.push(table_of(list));
-    }
-    let whys = list.flows.iter().filter_map(|flow| flow.why.as_ref());
-    let whys: BTreeMap<&str, &str> = whys.map(|why| (&*why.reason, &*why.words)).collect();
-    parts.extend(
-        whys.iter()
-            .map(|(reason, words)| format!("{reason}: {words}")),
-    );
-    if list.left_out > 0 {
-        let more = count(list.left_out.into(), "more flow");
-        parts.push(format!("{more}, for which there is no room"));
-    }
-    if list.changing > 0 {
-        let more = count(list.changing.into(), "more flow");
-        parts.push(format!("{more}, which changed just now"));
-    }
+    let mut parts = vec![none(list).unwrap_or_else(|| table_of(list))];
+    parts.extend(reasons(&list.flows));
+    parts.extend(more(list));
     parts.join("\n")
+}
+
+/// Returns a line for each reason why one of these flows is whole.
+pub fn reasons<'a>(flows: impl IntoIterator<Item = &'a Flow>) -> Vec<String> {
+    let whys = flows.into_iter().filter_map(|flow| flow.why.as_ref());
+    let whys: BTreeMap<&str, &str> = whys.map(|why| (&*why.reason, &*why.words)).collect();
+    let line = |(reason, words)| format!("{reason}: {words}");
+    whys.into_iter().map(line).collect()
+}
+
+/// Returns why there are no flows in the list, if there are none.
+pub fn none(list: &FlowList) -> Option<String> {
+    if let Some(Why { reason, words }) = &list.none_split {
+        return Some(format!("no flow is split: {words} ({reason})"));
+    }
+    let is_empty = list.flows.is_empty();
+    is_empty.then(|| "no flow is as fast as min_flow_pps (mflow get min_flow_pps)".to_owned())
+}
+
+/// Returns the lines about flows that are not in the list.
+pub fn more(list: &FlowList) -> Vec<String> {
+    let counts = [
+        (list.left_out, "for which there is no room"),
+        (list.changing, "which changed just now"),
+    ];
+    let counts = counts.iter().filter(|(number, _)| *number > 0);
+    let line = |(number, why): &(u32, &str)| {
+        let more = count(u64::from(*number), "more flow");
+        format!("{more}, {why}")
+    };
+    counts.map(line).collect()
 }
 
 fn table_of(list: &FlowList) -> String {
@@ -108,9 +119,11 @@ fn table_of(list: &FlowList) -> String {
     table(&head, rows.collect(), NUMBERS)
 }
 
-const NONE: &str = "-";
+/// The sign for nothing.
+pub const NONE: &str = "-";
 
-fn text(value: Option<impl Display>) -> String {
+/// Returns a value, or a dash for none.
+pub fn text(value: Option<impl Display>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }
 
@@ -214,7 +227,7 @@ mod tests {
         );
         assert_eq!(
             flows(&FlowList::default()),
-            "no flow is as fast as min_flow_pps"
+            "no flow is as fast as min_flow_pps (mflow get min_flow_pps)"
         );
     }
 }

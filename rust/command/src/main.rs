@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
@@ -16,9 +17,11 @@ use mflow_command::file::Settings;
 use mflow_command::metrics::{open_metrics, to_prometheus, write_aside, Measured};
 use mflow_command::module::{self, Unreachable};
 use mflow_command::options::{Cli, Command, Set};
-use mflow_command::output::{print, print_json, print_line, warn, Unread};
+use mflow_command::output::{complain, print, print_json, print_line, warn, Unread};
 use mflow_command::schema::{self, Applied, Changed, Failure, Metrics, Written};
 use mflow_command::status::Status;
+use mflow_command::top::view::View;
+use mflow_command::top::{draw, screen, Watch};
 use mflow_command::{listing, pages};
 
 const FOUND: u8 = 1;
@@ -34,9 +37,9 @@ fn main() -> ExitCode {
             let text = format!("{error:#}");
             if cli.json {
                 let failure = Failure { error: text };
-                eprintln!("{}", serde_json::to_string(&failure).unwrap_or_default());
+                complain(serde_json::to_string(&failure).unwrap_or_default());
             } else {
-                eprintln!("mflow: {text}");
+                complain(format_args!("mflow: {text}"));
             }
             ExitCode::from(if is_not_loaded(&error) {
                 NOT_LOADED
@@ -80,6 +83,7 @@ fn run(cli: &Cli, root: &Path) -> Result<u8> {
                 print_line(listing::flows(&flows))?;
             }
         }
+        Command::Top { interval, once } => return top(cli, root, *interval, *once),
         Command::Metrics { file } => metrics(cli, root, file.as_deref())?,
         Command::Diagnose { seconds } => {
             let diagnosis = Diagnosis::of(&read::snapshot(root, *seconds)?);
@@ -183,6 +187,28 @@ fn get(cli: &Cli, root: &Path, knob: Option<&str>) -> Result<()> {
         _ if cli.json => print_json(&values),
         (Some(_), [one, ..]) => print_line(&one.value),
         (None, _) => print_line(listing::values_table(&values)),
+    }
+}
+
+/// Shows the host on the terminal, or prints a look for each interval until nobody reads it.
+fn top(cli: &Cli, root: &Path, interval: Duration, once: bool) -> Result<u8> {
+    if !cli.json && !once {
+        screen::show(root, interval)?;
+        return Ok(0);
+    }
+    let mut watch = Watch::begin(root, interval)?;
+    loop {
+        thread::sleep(watch.left());
+        watch.look()?;
+        let sample = &watch.seen.sample;
+        if cli.json {
+            print_json(sample)?;
+        } else {
+            print_line(draw::text(sample, &View::default(), screen::width()))?;
+        }
+        if once {
+            return Ok(if sample.status.loaded { 0 } else { NOT_LOADED });
+        }
     }
 }
 

@@ -61,7 +61,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Those of each CPU that say what is so now.
+/// The gauges of each CPU: names in `stats`, name of the metric, help.
 const GAUGES_OF_CPUS: &[(OfCpus, &str, &str)] = &[
     (
         OfCpus::LANE_RING_BYTES,
@@ -178,9 +178,7 @@ fn register(registry: &mut Registry, measured: &Measured<'_>) {
     for (names, name, help) in GAUGES_OF_CPUS {
         let gauges = Family::<Label, U64Gauge>::default();
         for (cpu, value) in stats.by_cpu(*names) {
-            gauges
-                .get_or_create(&[("cpu", cpu.to_string())])
-                .set(value);
+            gauges.get_or_create(&[("cpu", cpu.to_string())]).set(value);
         }
         registry.register(*name, *help, gauges);
     }

@@ -16,7 +16,7 @@ Exit status:
   0  done; diagnose: nothing to do
   1  diagnose: something was found
   2  it could not be done, which one sentence on standard error says
-  3  the module is not loaded (status, set, apply, get, flows, confirm)";
+  3  the module is not loaded (status, set, apply, get, flows, confirm, top --once)";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +24,7 @@ Examples:
   mflow set cpus auto devices +eth0 enabled 1
   mflow set batch_pkts 64 --confirm 60      back in a minute, unless: mflow confirm
   mflow flows --json
+  mflow top                                 cores, lanes and flows, each second
   mflow metrics --file /var/lib/prometheus/node-exporter/mflow.prom
   mflow diagnose                            is one core the limit here; needs no module";
 
@@ -124,6 +125,25 @@ pub enum Command {
         after_help = "Examples:\n  mflow flows\n  mflow flows --json | jq '.flows[] | select(.state == \"whole\") | .why.reason'"
     )]
     Flows,
+    /// Show cores, lanes and flows as they are, again and again
+    ///
+    /// Shares are parts of 100 of a core's time: those of softirqs and interrupts, and of all. A lane has the packets that it carried in
+    /// the interval, and the memory of those that wait for it now. While the module is not loaded, it is waited for.
+    ///
+    /// Keys: `p`, `g`, `s`, `c` and `f` sort flows by packets per second, gain, state, CPU and sender, and `r` turns the order round.
+    /// Arrows, and the keys for pages, move flows. Ctrl-L draws all again. `q` or Ctrl-C end. A lane is a CPU that carries packets of split
+    /// flows, and a late packet was delivered after its turn.
+    #[command(
+        after_help = "Examples:\n  mflow top\n  mflow top --interval 0.5\n  mflow top --once                one look, as text\n  mflow top --json | jq .gain     a line for each interval, until it is ended\n\nEnds with 2 without a terminal, unless --once or --json is there. With --once it ends with 3 if the module is not loaded."
+    )]
+    Top {
+        /// The time between two looks, 0.1 to 60 seconds
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+        interval: Duration,
+        /// Print one look, and end
+        #[arg(long)]
+        once: bool,
+    },
     /// Print counters and states as metrics, in OpenMetrics text
     ///
     /// Without the module there is one metric: mflow_loaded 0.
@@ -183,9 +203,17 @@ pub struct Set {
 }
 
 fn look(text: &str) -> Result<Duration, String> {
+    seconds(text, 0.5, 3600.0)
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    seconds(text, 0.1, 60.0)
+}
+
+fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok();
-    let seconds = seconds.filter(|seconds| (0.5..=3600.0).contains(seconds));
-    let seconds = seconds.ok_or_else(|| "0.5 to 3600 are allowed".to_owned())?;
+    let seconds = seconds.filter(|seconds| (least..=most).contains(seconds));
+    let seconds = seconds.ok_or_else(|| format!("{least} to {most} are allowed"))?;
     Ok(Duration::from_secs_f64(seconds))
 }
 
@@ -224,6 +252,16 @@ mod tests {
         }
         Cli::try_parse_from(["mflow", "set", "--confirm", "0", "enabled", "1"]).expect_err("0");
         Cli::try_parse_from(["mflow", "set"]).expect_err("no knob");
+    }
+
+    #[test]
+    fn a_look_takes_some_time_and_not_too_long() {
+        for (seconds, is_allowed) in [("0.1", true), ("60", true), ("0.05", false), ("61", false)] {
+            let cli = Cli::try_parse_from(["mflow", "top", "--interval", seconds]);
+            assert_eq!(cli.is_ok(), is_allowed, "{seconds}");
+        }
+        let error = Cli::try_parse_from(["mflow", "top", "--interval", "NaN"]).expect_err("none");
+        assert!(error.to_string().contains("0.1 to 60 are allowed"));
     }
 
     #[test]

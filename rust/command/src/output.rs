@@ -33,9 +33,14 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
     print_line(serde_json::to_string(value)?)
 }
 
-/// Warns on standard error; nothing depends on whether anybody reads that.
+/// Prints a line on standard error; nothing depends on whether anybody reads that.
+pub fn complain(text: impl Display) {
+    let _unread = writeln!(stderr(), "{text}");
+}
+
+/// Warns on standard error.
 pub fn warn(text: &str) {
-    let _unread = writeln!(stderr(), "mflow: warning: {text}");
+    complain(format_args!("mflow: warning: {text}"));
 }
 
 /// Returns rows below a head; the columns named in `numbers` stand on the right.
@@ -43,7 +48,8 @@ pub fn table(head: &[&str], rows: Vec<Vec<String>>, numbers: &[&str]) -> String 
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(head.to_vec());
-    table.add_rows(rows);
+    let printable = |row: Vec<String>| row.iter().map(|cell| printable(cell)).collect::<Vec<_>>();
+    table.add_rows(rows.into_iter().map(printable));
     for (place, name) in head.iter().enumerate() {
         if let (true, Some(column)) = (numbers.contains(name), table.column_mut(place)) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -57,8 +63,16 @@ pub fn facts(rows: Vec<(&str, String)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let rows = rows.into_iter();
-    table.add_rows(rows.map(|(name, said)| vec![name.to_owned(), said]));
+    table.add_rows(rows.map(|(name, said)| vec![name.to_owned(), printable(&said)]));
     lines(&table)
+}
+
+/// Returns a text without characters that would make a terminal do something. Names of devices may have any but white space
+/// (`dev_valid_name()` of net/core/dev.c).
+pub fn printable(text: &str) -> String {
+    let is_bad = |one: &char| one.is_control() && *one != '\n';
+    let shown = |one: char| if is_bad(&one) { '?' } else { one };
+    text.chars().map(shown).collect()
 }
 
 /// Returns the lines of a table, without the space around them.
@@ -97,6 +111,14 @@ mod tests {
             &["pps"],
         );
         assert_eq!(text, "flow       pps\na            5\nbc    12345678");
+    }
+
+    #[test]
+    fn no_name_makes_the_terminal_do_something() {
+        let name = "eth\u{1b}[2J\u{9b}ü".to_owned();
+        let text = table(&["device"], vec![vec![name.clone()]], &[]);
+        assert_eq!(text, "device\neth?[2J?ü");
+        assert_eq!(facts(vec![("devices", name)]), "devices  eth?[2J?ü");
     }
 
     #[test]

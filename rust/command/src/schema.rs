@@ -11,6 +11,7 @@ use crate::diagnose::Diagnosis;
 use crate::listing::Value;
 use crate::module::text::FlowList;
 use crate::status::Status;
+use crate::top::sample::Sample;
 
 /// The outputs, each under the name of its command.
 #[derive(JsonSchema)]
@@ -26,6 +27,8 @@ pub struct Outputs {
     apply: Applied,
     /// The output of `mflow flows`.
     flows: FlowList,
+    /// The output of `mflow top`, in each interval.
+    top: Sample,
     /// The output of `mflow metrics`.
     metrics: Metrics,
     /// The output of `mflow diagnose`.

@@ -7,7 +7,7 @@ use crate::diagnose::finding::Finding;
 use crate::diagnose::snapshot::Snapshot;
 
 /// The share of softirqs from which a core is at its limit. With more, packets wait for it however evenly they come.
-const LIMIT_PCT: f64 = 85.0;
+pub const LIMIT_PCT: f64 = 85.0;
 /// The share from which it is at its limit if its polls do not get through, too.
 const SQUEEZED_PCT: f64 = 70.0;
 /// The share of idle time from which a core has room for a lane.
