@@ -131,6 +131,7 @@ fn all() -> Vec<Case> {
         operation::control::datagrams(),
         operation::knobs::cases(),
         operation::command::cases(),
+        operation::top::cases(),
         operation::netlink::cases(),
         operation::no_debugfs::cases(),
         traffic::shapes::datagrams(),

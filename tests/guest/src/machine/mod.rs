@@ -13,4 +13,5 @@ pub(crate) mod page_pool;
 pub(crate) mod proc_net;
 pub(crate) mod sockopt;
 pub(crate) mod softnet;
+pub(crate) mod terminal;
 pub(crate) mod threads;

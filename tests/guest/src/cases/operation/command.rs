@@ -18,6 +18,7 @@ use socket2::SockRef;
 use crate::cases::operation::reasons::FlowLive as _;
 use crate::cases::{Case, Run};
 use crate::flows;
+use crate::machine::terminal::Terminal;
 use crate::machine::{command, cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
 use crate::traffic::outcome::Outcome;
@@ -70,7 +71,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         without_traffic(
             "command/unloaded",
-            "without the module the command says so, with a status of its own; metrics and diagnose work",
+            "without the module the command says so, with a status of its own; metrics and diagnose work, and top waits for the module",
             unloaded,
         ),
         without_traffic(
@@ -430,7 +431,7 @@ fn is_expected(device: &str) -> bool {
 }
 
 fn unloaded() -> Result<()> {
-    mflow::unload()?;
+    unload_under_top()?;
     fs::write(SETTINGS, "enabled 1\n")?;
     let text = ends(NOT_LOADED, "status")?;
     ensure!(
@@ -438,6 +439,11 @@ fn unloaded() -> Result<()> {
         "mflow status says: {text}"
     );
     let apply = format!("apply {SETTINGS}");
+    let text = ends(NOT_LOADED, "top --once --interval 0.2")?;
+    ensure!(
+        text.starts_with("the module mflow is not loaded") && text.contains("softirq"),
+        "mflow top says: {text}"
+    );
     for line in ["flows", "get", "set enabled 1", "confirm", &apply] {
         let said = refused(NOT_LOADED, line)?;
         ensure!(said.contains("is not loaded"), "mflow {line} says: {said}");
@@ -448,6 +454,24 @@ fn unloaded() -> Result<()> {
         "mflow metrics prints: {text}"
     );
     wait_healthy()
+}
+
+/// Unloads the module, loads it, and unloads it again, while a terminal shows it.
+fn unload_under_top() -> Result<()> {
+    let mut terminal = Terminal::start("mflow top --interval 0.2")?;
+    let is_loaded = |screen: &str| screen.starts_with("loaded, version");
+    terminal.wait_for("the module is loaded", is_loaded)?;
+    mflow::unload()?;
+    let is_unloaded = |screen: &str| {
+        screen.starts_with("the module mflow is not loaded") && screen.contains("waited for")
+    };
+    terminal.wait_for("the module is not loaded", is_unloaded)?;
+    mflow::load_idle(&Knobs::default())?;
+    terminal.wait_for("the module is loaded again", is_loaded)?;
+    mflow::unload()?;
+    terminal.wait_for("the module is not loaded again", is_unloaded)?;
+    terminal.keys("\u{3}")?;
+    terminal.require_left()
 }
 
 /// Waits until nothing is found: what a case has just done may still be in counters and lists.

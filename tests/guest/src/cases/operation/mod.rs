@@ -15,4 +15,5 @@ pub(crate) mod netlink;
 pub(crate) mod no_debugfs;
 pub(crate) mod reasons;
 pub(crate) mod reload;
+pub(crate) mod top;
 pub(crate) mod unread;
