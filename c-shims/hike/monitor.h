@@ -4,7 +4,7 @@
  * counted by block where they are coloured and where the flow ends; what differs is lost.
  *
  * The colour is the L bit of the option of RFC 9343 in a destination options header right behind the IPv6 header, or a bit of DSCP.
- * A flow is its source and the SIDs of its SRH; without an SRH, its destination.
+ * A flow is the FlowMonID in that option, if its packets have it, its source, and the SIDs of its SRH; without an SRH, its destination.
  */
 #ifndef HIKE_MONITOR_H
 #define HIKE_MONITOR_H
@@ -28,11 +28,16 @@ struct hike_marking {
 /* The byte of the option that has L, and L. */
 #define HIKE_MARKING_AT 2
 #define HIKE_MARKING_L 0x08
+/* The bits behind the FlowMonID. */
+#define HIKE_MARKING_ID_SHIFT 12
 
-/* One map for each number of SIDs, as the size of a key is that of its map. */
+/*
+ * One map for each number of SIDs, as the size of a key is that of its map. The meaning of a key is in the name: user space takes maps of
+ * other names for those of another version.
+ */
 #define HIKE_FLOWS_OF(N)						\
-	HIKE_MAP(flows_##N, BPF_MAP_TYPE_PERCPU_HASH, HIKE_FLOWS,	\
-		 sizeof(__u64) + 16 + (N) * 16,				\
+	HIKE_MAP(id_flows_##N, BPF_MAP_TYPE_PERCPU_HASH, HIKE_FLOWS,	\
+		 2 * sizeof(__u32) + 16 + (N) * 16,			\
 		 sizeof(struct hike_counters), BPF_F_NO_PREALLOC)
 HIKE_FLOWS_OF(1);
 HIKE_FLOWS_OF(2);
@@ -63,7 +68,7 @@ static __always_inline struct hike_flow *hike_this_flow(void)
 
 #define HIKE_FLOWS_CASE(N)						\
 	case N:								\
-		return bpf_map_lookup_elem(&flows_##N, flow)
+		return bpf_map_lookup_elem(&id_flows_##N, flow)
 
 static __always_inline struct hike_counters *hike_counters_of(const struct hike_flow *flow,
 							      __u32 sids)
@@ -100,6 +105,12 @@ static __always_inline struct hike_counters *hike_counters_of_path(__u32 path)
 	return number && *number ? bpf_map_lookup_elem(&numbered_flows, number) : NULL;
 }
 
+/* Returns whether a destination options header has that option at its place. */
+static __always_inline bool hike_is_marking(const struct hike_marking *marking)
+{
+	return marking->option == HIKE_MARKING_OPTION && marking->option_bytes == HIKE_MARKING_BYTES;
+}
+
 /* Returns the counters of the flow whose headers these are; the IPv6 header is there. */
 static __always_inline struct hike_counters *hike_counters_of_headers(const struct ipv6hdr *ip6, const void *end,
 								      enum hike_direction direction)
@@ -113,10 +124,15 @@ static __always_inline struct hike_counters *hike_counters_of_headers(const stru
 	if (!flow)
 		return NULL;
 	flow->direction = direction;
+	flow->flow_id = 0;
 	hike_copy_address(flow->source, &ip6->saddr);
 	if (next_header == IPPROTO_DSTOPTS) {
 		if ((const void *)(options + 1) > end)
 			return NULL;
+		if (hike_is_marking(options))
+			flow->flow_id = HIKE_FLOW_HAS_ID |
+					bpf_ntohl(*(const __be32 *)options->flow_and_colour) >>
+						HIKE_MARKING_ID_SHIFT;
 		next_header = options->next_header;
 		srh = (const void *)options + (options->words + 1) * 8;
 	}
@@ -148,9 +164,7 @@ static __always_inline __u8 *hike_colour_byte(struct ipv6hdr *ip6, const void *e
 
 	if (ip6->nexthdr != IPPROTO_DSTOPTS || (void *)(marking + 1) > end)
 		return NULL;
-	if (marking->option != HIKE_MARKING_OPTION || marking->option_bytes != HIKE_MARKING_BYTES)
-		return NULL;
-	return &marking->flow_and_colour[HIKE_MARKING_AT];
+	return hike_is_marking(marking) ? &marking->flow_and_colour[HIKE_MARKING_AT] : NULL;
 }
 
 /* Returns the block that a packet of this colour belongs to: the one now or, of its neighbours, the one that is nearer in time. */

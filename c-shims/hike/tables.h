@@ -288,9 +288,14 @@ enum hike_direction {
 	HIKE_OUT,
 };
 
+/* Set in a flow's FlowMonID: its packets have the option of RFC 9343. */
+#define HIKE_FLOW_HAS_ID 0x80000000
+
 /* A monitored flow; of the SIDs there are as many as the map is for. */
 struct hike_flow {
-	__u64 direction;
+	__u32 direction;
+	/* The FlowMonID that its packets have, and that bit; 0: they have no such option. */
+	__u32 flow_id;
 	__u8 source[16];
 	__u8 sids[HIKE_FLOW_SIDS][16];
 };

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{bail, ensure, Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::path::Path;
+use super::path::{Path, FLOW_IDS};
 use crate::layout::{Block, Counters};
 use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
 
@@ -31,16 +31,24 @@ pub enum Direction {
     Out = 1,
 }
 
-/// A flow: its source, and the SIDs of its SRH; without an SRH, its destination as the only one.
+/// Set beside a FlowMonID: packets have the option with it.
+const HAS_ID: u32 = 1 << 31;
+
+/// A flow: the FlowMonID of its packets, its source, and the SIDs of its SRH; without an SRH, its destination as the only one.
+///
+/// RFC 9343, 5.3 tells flows apart by FlowMonID, source and destination. The SIDs stand for a destination that changes on the way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
+    /// `None`: packets do not have the option.
+    id: Option<u32>,
     source: Ipv6Addr,
     /// In the order in which they are visited.
     sids: Vec<Ipv6Addr>,
 }
 
 impl Flow {
-    /// Returns the flow of a source with 1 to 16 SIDs, in the order in which they are visited.
+    /// Returns the flow of a source with 1 to 16 SIDs, in the order in which they are visited. Its packets do not have the option of RFC
+    /// 9343.
     pub fn new(source: Ipv6Addr, sids: impl Into<Vec<Ipv6Addr>>) -> Result<Self> {
         let sids = sids.into();
         ensure!(
@@ -48,7 +56,23 @@ impl Flow {
             "a flow of {} SIDs cannot be monitored: 1 to {FLOW_SIDS} are allowed",
             sids.len()
         );
-        Ok(Self { source, sids })
+        Ok(Self {
+            id: None,
+            source,
+            sids,
+        })
+    }
+
+    /// Returns the flow of which packets have the option with this FlowMonID, 20 bits, and else are alike; `None`: without the option.
+    pub fn with_id(self, id: Option<u32>) -> Result<Self> {
+        if let Some(id) = id {
+            ensure!(
+                id < FLOW_IDS,
+                "{id} is no FlowMonID: 0 to {} are allowed",
+                FLOW_IDS - 1
+            );
+        }
+        Ok(Self { id, ..self })
     }
 
     /// Returns the flow of what takes a path.
@@ -60,7 +84,12 @@ impl Flow {
         } else {
             listed
         };
-        Self::new(path.source, sids)
+        Self::new(path.source, sids)?.with_id(path.flow_id)
+    }
+
+    /// Returns the FlowMonID that its packets have, if they have the option.
+    pub fn id(&self) -> Option<u32> {
+        self.id
     }
 
     /// Returns its source.
@@ -76,21 +105,28 @@ impl Flow {
     /// Returns the flow and the direction of such a key.
     pub(crate) fn of_key(key: &[u8]) -> Result<(Self, Direction)> {
         let (direction, rest) = key.split_first_chunk().context("no direction")?;
+        let (id, rest) = rest.split_first_chunk().context("no FlowMonID")?;
         let (source, sids) = rest.split_first_chunk::<16>().context("no source")?;
-        let direction = match u64::from_ne_bytes(*direction) {
+        let direction = match u32::from_ne_bytes(*direction) {
             0 => Direction::In,
             1 => Direction::Out,
             other => bail!("{other} is no direction"),
         };
+        let id = match u32::from_ne_bytes(*id) {
+            0 => None,
+            id => Some(id ^ HAS_ID),
+        };
         let sids = sids.chunks(16).rev().map(<[u8; 16]>::try_from);
         let sids = sids.map(|sid| Ok(sid.context("half a SID")?.into()));
         let sids = sids.collect::<Result<Vec<Ipv6Addr>>>()?;
-        Ok((Self::new((*source).into(), sids)?, direction))
+        let flow = Self::new((*source).into(), sids)?.with_id(id)?;
+        Ok((flow, direction))
     }
 
     /// Returns `struct hike_flow`, as long as it is for this many SIDs.
     pub(crate) fn key(&self, direction: Direction) -> Vec<u8> {
-        let mut key = (direction as u64).to_ne_bytes().to_vec();
+        let mut key = (direction as u32).to_ne_bytes().to_vec();
+        key.extend(self.id.map_or(0, |id| id | HAS_ID).to_ne_bytes());
         key.extend(self.source.octets());
         // As in an SRH: the last one first.
         key.extend(self.sids.iter().rev().flat_map(|sid| sid.octets()));
@@ -101,7 +137,7 @@ impl Flow {
 /// The place of a packet's colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
-    /// The L bit of the option of RFC 9343, which the path of the flow has to have.
+    /// The L bit of the option of RFC 9343, which the packets of the flow have to have.
     Option,
     /// One of the six bits of DSCP, 0 to 5 from the lowest; nothing else on the way may use it.
     DscpBit(u8),
@@ -122,6 +158,15 @@ impl Monitor {
         self.counters().map(drop)
     }
 
+    /// Fails with the reason if such a flow cannot be monitored so.
+    pub fn check_flow(&self, flow: &Flow) -> Result<()> {
+        ensure!(
+            flow.id.is_some() || self.marking != Marking::Option,
+            "a flow without a FlowMonID has no option for the colour; give it one, or take a bit of DSCP"
+        );
+        self.check()
+    }
+
     /// Returns how a flow with these counters is monitored.
     pub(crate) fn of_counters(counters: &Counters) -> Self {
         Self {
@@ -134,7 +179,13 @@ impl Monitor {
         }
     }
 
-    pub(crate) fn counters(&self) -> Result<Counters> {
+    /// Returns the counters with which a flow that can be monitored so begins.
+    pub(crate) fn counters_of(&self, flow: &Flow) -> Result<Counters> {
+        self.check_flow(flow)?;
+        self.counters()
+    }
+
+    fn counters(&self) -> Result<Counters> {
         ensure!(
             (LEAST_PERIOD..=MOST_PERIOD).contains(&self.period),
             "blocks of {:?} cannot be: {LEAST_PERIOD:?} to {MOST_PERIOD:?} are allowed",
@@ -227,7 +278,8 @@ mod tests {
         let key = Flow::new(sid(0), [sid(1), sid(2)])
             .expect("good")
             .key(Direction::Out);
-        assert_eq!(key[..8], 1u64.to_ne_bytes());
+        assert_eq!(key[..4], 1u32.to_ne_bytes());
+        assert_eq!(key[4..8], [0; 4]);
         assert_eq!(key[8..24], sid(0).octets());
         assert_eq!(
             (&key[24..40], &key[40..]),
@@ -235,7 +287,22 @@ mod tests {
         );
         let flow = Flow::new(sid(0), [sid(1), sid(2)]).expect("good");
         let back = Flow::of_key(&key).expect("what it gave");
-        assert_eq!(back, (flow, Direction::Out));
+        assert_eq!(back, (flow.clone(), Direction::Out));
+        path.flow_id = Some(0);
+        assert_eq!(Flow::of(&path).expect("good").id(), Some(0));
+        // 0 is one, too.
+        for id in [Some(0), Some(0xfffff)] {
+            let with_id = flow.clone().with_id(id).expect("20 bits");
+            let key = with_id.key(Direction::In);
+            assert_eq!((key[..4] == [0; 4], key[4..8] == [0; 4]), (true, false));
+            let back = Flow::of_key(&key).expect("what it gave");
+            assert_eq!(back, (with_id, Direction::In));
+        }
+        let error = flow.with_id(Some(1 << 20)).expect_err("21 bits");
+        assert_eq!(
+            error.to_string(),
+            "1048576 is no FlowMonID: 0 to 1048575 are allowed"
+        );
         let error = Flow::new(sid(0), vec![sid(1); 17]).expect_err("too many");
         assert_eq!(
             error.to_string(),
@@ -281,6 +348,19 @@ mod tests {
             error(monitor(10, Marking::DscpBit(6))),
             "DSCP has no bit 6: 0 to 5 are allowed"
         );
+        let flow = Flow::new(sid(0), [sid(1)]).expect("good");
+        let without = monitor(10, Marking::Option).check_flow(&flow);
+        assert_eq!(
+            without.expect_err("no place for a colour").to_string(),
+            "a flow without a FlowMonID has no option for the colour; give it one, or take a bit of DSCP"
+        );
+        let with = flow.clone().with_id(Some(7)).expect("good");
+        for marking in [Marking::Option, Marking::DscpBit(0)] {
+            monitor(10, marking).check_flow(&with).expect("good");
+        }
+        monitor(10, Marking::DscpBit(0))
+            .check_flow(&flow)
+            .expect("good");
         let good = monitor(1000, Marking::DscpBit(5)).counters().expect("good");
         assert_eq!((good.period_ns, good.colour_bit), (1_000_000_000, 0x80));
         for monitor in [

@@ -23,6 +23,9 @@ const SID_BYTES: usize = 16;
 const USUAL_MTU: u32 = 1500;
 const USUAL_HOP_LIMIT: u32 = 64;
 
+/// The number of FlowMonIDs that there can be: RFC 9343, 3.1.
+pub(super) const FLOW_IDS: u32 = 1 << 20;
+
 /// Numbers of next headers.
 const ROUTING: u8 = 43;
 const DESTINATION_OPTIONS: u8 = 60;

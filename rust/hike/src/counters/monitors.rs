@@ -14,6 +14,9 @@ use crate::layout::Counters;
 use crate::limits::{FLOWS, FLOW_SIDS};
 use crate::maps::{free_number, insert_of_cpus, is_full, is_not_there, open, or_full, NEW};
 
+/// The names of the maps by addresses begin with this. They are other ones than those of earlier versions, whose keys had the same size and
+/// no FlowMonID.
+const MAPS: &str = "id_flows_";
 /// The map of what is counted by numbers of flows.
 const NUMBERED: &str = "numbered_flows";
 type Numbered = PerCpuHashMap<MapData, u64, Counters>;
@@ -141,7 +144,8 @@ pub(crate) fn are_alike(folder: &Path) -> bool {
     (1..=FLOW_SIDS).all(|sids| names.contains(&name(sids)))
 }
 
-/// Returns the names of the maps that are there, and of the shape they have here.
+/// Returns the names of the maps that are there, and of the shape they have here. Numbers of flows are worth nothing without the keys that
+/// have them.
 pub(crate) fn maps_alike(folder: &Path) -> Vec<String> {
     let alike = |sids: &usize| {
         let sids = *sids;
@@ -150,15 +154,15 @@ pub(crate) fn maps_alike(folder: &Path) -> Vec<String> {
     };
     let sids = (1..=FLOW_SIDS).filter(|sids| alike(sids).unwrap_or(false));
     let mut names: Vec<String> = sids.map(name).collect();
-    let numbered = open(folder, NUMBERED).and_then(is_alike::<{ size_of::<u64>() }>);
-    if numbered.unwrap_or(false) {
+    let numbered = || open(folder, NUMBERED).and_then(is_alike::<{ size_of::<u64>() }>);
+    if names.len() == FLOW_SIDS && numbered().unwrap_or(false) {
         names.push(NUMBERED.to_owned());
     }
     names
 }
 
 fn name(sids: usize) -> String {
-    format!("flows_{sids}")
+    format!("{MAPS}{sids}")
 }
 
 fn is_alike<const BYTES: usize>(map: Map) -> Result<bool> {

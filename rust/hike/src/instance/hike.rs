@@ -424,7 +424,7 @@ impl Hike {
         monitor: &Monitor,
     ) -> Result<()> {
         let _moves = self.epoch.moves_behind();
-        let number = monitors::add(&self.folder, flow, direction, monitor.counters()?)?;
+        let number = monitors::add(&self.folder, flow, direction, monitor.counters_of(flow)?)?;
         match direction {
             Direction::In => self.path_flows.tell(flow, number),
             Direction::Out => Ok(()),

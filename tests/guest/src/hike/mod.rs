@@ -77,6 +77,7 @@ fn all() -> Vec<Case> {
         tables::buffers::cases(),
         loss::exact_flows::cases(),
         loss::path_flows::cases(),
+        loss::flow_ids::cases(),
         tables::refusals::cases(),
         tables::access_list::cases(),
         peers::kernel::cases(),

@@ -4,6 +4,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod exact_flows;
+pub(crate) mod flow_ids;
 pub(crate) mod full_rate;
 pub(crate) mod numbered_datagrams;
 pub(crate) mod path_flows;

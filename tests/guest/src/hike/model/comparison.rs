@@ -176,7 +176,8 @@ impl Comparison {
                 }
                 for colour in [false, true] {
                     let sids = flow.sids().iter().rev().copied().collect();
-                    let key = (*direction, flow.source(), sids, colour);
+                    let shown = (flow.id(), flow.source(), sids);
+                    let key = (*direction, shown, colour);
                     let name = format!("{engine:?}, {flow:?}, {direction:?}, colour {colour}");
                     let pkts = by_colour.get(&colour).copied().unwrap_or(0);
                     compare(name, pkts, self.model.counted.get(&key));

@@ -281,19 +281,25 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
     add_exact_flows(hook, model, &mut configuration)?;
     for count in 1..=16 {
         let travelled: Vec<Ipv6Addr> = frames::sids(count).into_iter().rev().collect();
-        flows.insert(Flow::new(SOURCES[0], travelled)?);
+        let flow = Flow::new(SOURCES[0], travelled)?;
+        flows.insert(flow.clone());
+        for id in frames::FLOW_IDS {
+            flows.insert(flow.clone().with_id(Some(id))?);
+        }
     }
     let to = configuration.destinations.clone();
     for destination in to {
         if let IpAddr::V6(destination) = destination {
-            flows.insert(Flow::new(SOURCES[1], [destination])?);
+            let flow = Flow::new(SOURCES[1], [destination])?;
+            flows.insert(flow.clone());
+            flows.insert(flow.with_id(Some(frames::FLOW_IDS[0]))?);
         }
     }
     // How often a length of blocks is drawn depends on the time, on which nothing else shall.
     let mut periods = Xoshiro256PlusPlus::seed_from_u64(rng.random());
     for flow in flows {
-        let marking = match rng.random_range(0..4) {
-            0 => Marking::Option,
+        let marking = match rng.random_range(0..2) {
+            0 if flow.id().is_some() => Marking::Option,
             _ => Marking::DscpBit(rng.random_range(0..6)),
         };
         for direction in [Direction::In, Direction::Out] {
@@ -303,9 +309,10 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
                 Marking::DscpBit(bit) => 4 << bit,
             };
             let sids = flow.sids().iter().rev().copied().collect();
+            let shown = (flow.id(), flow.source(), sids);
             model
                 .flows
-                .insert((direction, flow.source(), sids), Colour { class_bit, now });
+                .insert((direction, shown), Colour { class_bit, now });
             configuration.flows.push((flow.clone(), direction, monitor));
         }
     }

@@ -32,6 +32,8 @@ const BAD_SOURCES_V6: [Ipv6Addr; 4] = [
 /// Ports and flow labels that every other packet has, so that exact flows are met.
 pub(crate) const PORTS: [(u16, u16); 2] = [(9, 53), (53, 9)];
 pub(crate) const LABEL: u32 = 0x1_2345;
+/// FlowMonIDs that every other option has: of flows that differ in nothing else.
+pub(crate) const FLOW_IDS: [u32; 2] = [0, 0xa_bcde];
 /// The numbers of VLANs that most tags have.
 pub(crate) const VLANS: [u16; 2] = [7, 100];
 /// The smallest frame that a test run takes.
@@ -198,7 +200,11 @@ fn v6(
     if option {
         next_headers.push(60);
         let kind = if rng.random_range(0..8) == 0 { 1 } else { 0x12 };
-        let mut options = vec![0, 0, kind, 4, rng.random(), rng.random(), rng.random(), 0];
+        let any: u32 = rng.random();
+        let known = FLOW_IDS[rng.random_range(0..FLOW_IDS.len())] << 12 | any & 0xfff;
+        let word = [known, any][rng.random_range(0..2)] & !0xff;
+        let mut options = vec![0, 0, kind, 4];
+        options.extend(word.to_be_bytes());
         // Now and then there is another option, of padding.
         if rng.random_range(0..16) == 0 {
             options[1] = 1;

@@ -25,6 +25,9 @@ pub(crate) struct Colour {
     pub(crate) now: bool,
 }
 
+/// A flow as its packets show it: the FlowMonID of the option, the source, and the SIDs as an SRH has them, the last one first.
+pub(crate) type Shown = (Option<u32>, Ipv6Addr, Vec<Ipv6Addr>);
+
 /// A prefix: address and bits.
 pub(crate) type Prefix = (IpAddr, u8);
 
@@ -58,10 +61,10 @@ pub(crate) struct Model {
     pub(crate) tables: BTreeMap<u32, Vec<(Prefix, Hop)>>,
     /// The access list, and how many packets each rule has decided on.
     pub(crate) rules: Vec<(Rule, u64)>,
-    /// By direction, source and SIDs as an SRH has them, the last one first.
-    pub(crate) flows: BTreeMap<(Direction, Ipv6Addr, Vec<Ipv6Addr>), Colour>,
+    /// The flows that are monitored.
+    pub(crate) flows: BTreeMap<(Direction, Shown), Colour>,
     /// The number of packets that were counted, by flow and colour.
-    pub(crate) counted: BTreeMap<(Direction, Ipv6Addr, Vec<Ipv6Addr>, bool), u64>,
+    pub(crate) counted: BTreeMap<(Direction, Shown, bool), u64>,
     pub(crate) reasons: BTreeMap<&'static str, u64>,
 }
 
@@ -158,8 +161,8 @@ impl Model {
     }
 
     fn monitor(&mut self, packet: &mut Packet, direction: Direction) -> Result<(), &'static str> {
-        if let Some(key) = packet.flow() {
-            let key = (direction, key.0, key.1);
+        if let Some(flow) = packet.flow() {
+            let key = (direction, flow);
             if let Some(&Colour { class_bit, now }) = self.flows.get(&key) {
                 let Some((at, bit)) = packet.colour_at(class_bit) else {
                     return Ok(());
@@ -170,11 +173,9 @@ impl Model {
                 };
                 packet.frame[at] &= !bit;
                 packet.frame[at] |= if colour { bit } else { 0 };
-                let (direction, source, sids) = key;
-                *self
-                    .counted
-                    .entry((direction, source, sids, colour))
-                    .or_default() += packet.segments.count;
+                let (direction, flow) = key;
+                let counted = self.counted.entry((direction, flow, colour));
+                *counted.or_default() += packet.segments.count;
             }
         }
         Ok(())
@@ -327,8 +328,8 @@ impl Packet {
         }
     }
 
-    /// Returns what a flow is told by: the source, and the SIDs as they stand there.
-    fn flow(&self) -> Option<(Ipv6Addr, Vec<Ipv6Addr>)> {
+    /// Returns what a flow is told by.
+    fn flow(&self) -> Option<Shown> {
         let at = self.ip_at;
         if !self.is_v6() {
             return None;
@@ -336,13 +337,18 @@ impl Packet {
         let source = self.address(at + 8)?;
         let mut next = self.frame[at + 6];
         let mut header = at + 40;
+        let mut id = None;
         if next == 60 {
             let options = self.frame.get(header..header + 8)?;
+            if options[2..4] == [0x12, 4] {
+                let word = u32::from_be_bytes([options[4], options[5], options[6], options[7]]);
+                id = Some(word >> 12);
+            }
             next = options[0];
             header += 8 * (usize::from(options[1]) + 1);
         }
         if next != 43 {
-            return Some((source, vec![self.address(at + 24)?]));
+            return Some((id, source, vec![self.address(at + 24)?]));
         }
         let routing = self.frame.get(header..header + 8)?;
         let (words, kind, last) = (routing[1], routing[2], routing[4]);
@@ -351,7 +357,7 @@ impl Packet {
             return None;
         }
         let sids = (0..entries).map(|entry| self.address(header + 8 + 16 * entry));
-        Some((source, sids.collect::<Option<_>>()?))
+        Some((id, source, sids.collect::<Option<_>>()?))
     }
 
     /// Returns the byte and the bit in it that is the colour.
