@@ -344,6 +344,7 @@ impl<'a> Actual<'a> {
                 path: None,
                 source: Some(flow.source()),
                 sids: Some(flow.sids().to_vec()),
+                flow_id: flow.id(),
                 period_ms: 0,
                 dscp_bit: None,
             };

@@ -131,7 +131,12 @@ impl Manager {
         self.current.as_ref().map_or(0, |current| current.revision)
     }
 
-    /// Returns what was applied last.
+    /// Returns whether it can be said what was applied last. If not, changes of that cannot be, and only all of it can be replaced.
+    pub fn is_known(&self) -> bool {
+        self.current.as_ref().is_none_or(|one| one.known.is_some())
+    }
+
+    /// Returns what was applied last; one with nothing in it, if that cannot be [said](Self::is_known).
     pub fn configuration(&self) -> Configuration {
         let known = self.current.as_ref().and_then(|one| one.known.as_ref());
         known.map_or_else(Configuration::default, |(_, configuration)| {
@@ -251,11 +256,14 @@ impl Manager {
             return Vec::new();
         }
         let wanted = configuration.clone();
-        self.replace(wanted, devices).unwrap_or_else(|error| {
+        let cautions = wanted.warnings(most_mtu(&wanted, devices));
+        let mut said = self.replace(wanted, devices).unwrap_or_else(|error| {
             vec![format!(
                 "the programs of another version go on, as those of this one cannot take over: {error:#}"
             )]
-        })
+        });
+        said.extend(cautions);
+        said
     }
 
     /// Applies the configuration to devices that have come, come again, or changed. Returns what has been done or could not be done;

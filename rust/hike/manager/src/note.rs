@@ -10,7 +10,7 @@ use mflow_hike::counters::reason;
 use mflow_hike::{chain_programs, fingerprint, Hike};
 use serde::{Deserialize, Serialize};
 
-use crate::configuration::file::parse;
+use crate::configuration::file::parse_applied;
 use crate::configuration::Configuration;
 use crate::fill::CountNumbers;
 
@@ -55,7 +55,7 @@ impl Note {
     }
 
     pub(crate) fn configuration(&self) -> Result<Configuration> {
-        Ok(parse(Path::new("note"), &self.configuration)?)
+        Ok(parse_applied(Path::new("note"), &self.configuration)?)
     }
 
     /// Returns whether its programs are those of this program.
@@ -72,4 +72,32 @@ impl Note {
 fn own_reasons() -> Vec<String> {
     let reasons = reason::reasons().iter();
     reasons.map(|reason| reason.name.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_of_an_earlier_version_is_read() {
+        let configuration = "[chains]\na = \"drop\"\n[monitors]\n\
+             m = { direction = \"out\", source = \"fd00::1\", sids = [\"fc00::1\"] }";
+        let note = serde_json::json!({
+            "fingerprint": 1,
+            "reasons": [],
+            "chain_programs": {},
+            "configuration": configuration,
+        });
+        let note = Note::read(note.to_string().as_bytes()).expect("a note");
+        assert!(!note.is_of_this_version());
+        // Who writes this now is told that nothing would be counted.
+        assert!(crate::configuration::file::parse(Path::new("f"), configuration).is_err());
+        let configuration = note.configuration().expect("it was applied");
+        assert_eq!(configuration.chains.len(), 1);
+        assert_eq!(
+            configuration.warnings(None),
+            ["monitor m: it counts nothing any more; give it the flow-id of its packets, or a dscp-bit"]
+        );
+        assert!(configuration.checked().is_err());
+    }
 }

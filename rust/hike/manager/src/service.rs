@@ -68,7 +68,7 @@ impl Service {
     async fn transaction(
         &self,
         revision: Option<u64>,
-        wanted: impl FnOnce(&Manager) -> Result<Configuration, Problem> + Send + 'static,
+        wanted: impl FnOnce(&Manager) -> Result<Configuration, Status> + Send + 'static,
     ) -> Answer<v1::ApplyResponse> {
         let devices = devices().await?;
         let state_sender = Arc::clone(&self.state);
@@ -79,7 +79,7 @@ impl Service {
                     manager.revision()
                 )));
             }
-            let wanted = wanted(manager).map_err(|error| bad(&error))?;
+            let wanted = wanted(manager)?;
             let applied = manager
                 .apply(wanted, &devices)
                 .map_err(|error| refused(&error))?;
@@ -197,11 +197,20 @@ impl v1::manager_server::Manager for Service {
     async fn change(&self, request: Request<v1::ChangeRequest>) -> Answer<v1::ApplyResponse> {
         let request = request.into_inner();
         let wanted = move |manager: &Manager| {
-            let mut configuration = manager.configuration();
-            for operation in request.operations {
-                configuration.change(operation)?;
+            if !manager.is_known() {
+                return Err(Status::failed_precondition(format!(
+                    "what revision {} is cannot be said, so no part of it can be changed; apply a whole configuration",
+                    manager.revision()
+                )));
             }
-            configuration.checked()
+            let changed = || {
+                let mut configuration = manager.configuration();
+                for operation in request.operations {
+                    configuration.change(operation)?;
+                }
+                configuration.checked()
+            };
+            changed().map_err(|error: Problem| bad(&error))
         };
         self.transaction(request.revision, wanted).await
     }
@@ -356,7 +365,8 @@ fn rule_counts(manager: &Manager) -> anyhow::Result<Vec<u64>> {
 fn configuration(message: Option<v1::Configuration>) -> Result<Configuration, Status> {
     let message = message.context("a configuration has to be there, even if it is empty");
     let message = message.map_err(|error| Status::invalid_argument(error.to_string()))?;
-    Configuration::try_from(message).map_err(|error| bad(&error))
+    let configuration = Configuration::try_from(message).and_then(Configuration::checked);
+    configuration.map_err(|error| bad(&error))
 }
 
 async fn devices() -> Result<Devices, Status> {

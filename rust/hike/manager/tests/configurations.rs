@@ -119,8 +119,14 @@ fn behaviour(ports: Vec<String>) -> impl Strategy<Value = Behaviour> {
 
 fn counted() -> impl Strategy<Value = Counted> {
     let flow = (unicast(), vec(unicast(), 1..=16));
-    let how = (10..=86_400_000u32, option::of(0..6u8));
-    (any::<bool>(), flow, how).prop_map(|(enters, (source, sids), (period_ms, dscp_bit))| Counted {
+    // One of both at least says where the colour is.
+    let (id, bit) = (0..1u32 << 20, 0..6u8);
+    let colour = prop_oneof![
+        (id.clone(), option::of(bit.clone())).prop_map(|(id, bit)| (Some(id), bit)),
+        (option::of(id), bit).prop_map(|(id, bit)| (id, Some(bit))),
+    ];
+    let how = (10..=86_400_000u32, colour);
+    (any::<bool>(), flow, how).prop_map(|(enters, (source, sids), (period_ms, colour))| Counted {
         direction: if enters {
             Direction::In
         } else {
@@ -129,8 +135,9 @@ fn counted() -> impl Strategy<Value = Counted> {
         path: None,
         source: Some(source),
         sids: Some(sids),
+        flow_id: colour.0,
         period_ms,
-        dscp_bit,
+        dscp_bit: colour.1,
     })
 }
 

@@ -185,7 +185,8 @@ impl Monitor {
         self.counters()
     }
 
-    fn counters(&self) -> Result<Counters> {
+    /// Returns the counters with which a flow begins, even if its packets have no place for the colour.
+    pub(crate) fn counters(&self) -> Result<Counters> {
         ensure!(
             (LEAST_PERIOD..=MOST_PERIOD).contains(&self.period),
             "blocks of {:?} cannot be: {LEAST_PERIOD:?} to {MOST_PERIOD:?} are allowed",

@@ -275,9 +275,11 @@ impl Generation {
     }
 
     /// Begins to count a flow that is not counted yet, from 0. When that has been done of all, [tell its paths](Self::tell_paths).
+    ///
+    /// Nothing is counted of a flow whose packets have no place for the colour ([`Monitor::check_flow`]), which earlier versions took.
     pub fn add_monitor(&self, flow: &Flow, direction: Direction, monitor: &Monitor) -> Result<()> {
         let _moves = Epoch::open(&self.folder)?.moves_behind();
-        monitors::add(&self.folder, flow, direction, monitor.counters_of(flow)?).map(drop)
+        monitors::add(&self.folder, flow, direction, monitor.counters()?).map(drop)
     }
 
     /// Lets packets that are put on these paths, by their places, be counted by the numbers of their flows, which costs less.

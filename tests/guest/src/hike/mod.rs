@@ -104,6 +104,7 @@ fn all() -> Vec<Case> {
         manager::devices::cases(),
         manager::ports::cases(),
         manager::nics::cases(),
+        manager::notes::cases(),
         manager::socket::cases(),
         manager::sids::cases(),
         manager::inside::cases(),

@@ -35,7 +35,14 @@ fn has(chain: &Chain, program: &str) -> bool {
 
 impl Configuration {
     /// Returns it if all of its parts fit together, or the first thing that does not.
-    pub fn checked(mut self) -> Result<Self> {
+    pub fn checked(self) -> Result<Self> {
+        let checked = self.checked_as_applied()?;
+        checked.check_colours()?;
+        Ok(checked)
+    }
+
+    /// Returns one that was applied, perhaps by an earlier version: that may have let through what is refused now, and does no harm.
+    pub(crate) fn checked_as_applied(mut self) -> Result<Self> {
         // The kernel tells of a metric whether it was written or left out.
         for route in self.kernel_routes.values_mut() {
             route.metric = route.key().unusual_metric();
@@ -285,6 +292,27 @@ impl Configuration {
             }
         }
         Ok(())
+    }
+
+    /// Fails if the packets of a monitored flow have no place for the colour, so that nothing is counted. Earlier versions counted
+    /// packets with any FlowMonID there.
+    fn check_colours(&self) -> Result<()> {
+        match self.without_colour().next() {
+            None => Ok(()),
+            Some(name) => {
+                let text = "the flow has no option for the colour; give the monitor the flow-id of its packets, or a dscp-bit";
+                Err(Problem::new(Kind::Monitor, name, text))
+            }
+        }
+    }
+
+    /// Returns the names of the monitors whose flows have no place for the colour.
+    pub(super) fn without_colour(&self) -> impl Iterator<Item = &String> {
+        let monitors = self.monitors.iter();
+        let without = monitors.filter(|(_, one)| {
+            one.path.is_none() && one.flow_id.is_none() && one.dscp_bit.is_none()
+        });
+        without.map(|(name, _)| name)
     }
 
     /// Counts the flows of each size; returns the flow of a monitor.
@@ -544,7 +572,19 @@ mod tests {
         );
         assert_eq!(
             monitors("m = { direction = \"in\", path = \"p\", source = \"::1\" }"),
-            "f:5: monitor m: it has to have either a path, or a source and sids"
+            "f:5: monitor m: it has to have either a path, or a source, sids and perhaps a flow-id"
+        );
+        assert_eq!(
+            monitors("m = { direction = \"in\", path = \"p\", flow-id = 1 }"),
+            "f:5: monitor m: it has to have either a path, or a source, sids and perhaps a flow-id"
+        );
+        assert_eq!(
+            monitors("m = { direction = \"out\", source = \"fd00::1\", sids = [\"fc00::1\"] }"),
+            "f:5: monitor m: the flow has no option for the colour; give the monitor the flow-id of its packets, or a dscp-bit"
+        );
+        assert_eq!(
+            monitors("m = { direction = \"out\", source = \"fd00::1\", sids = [\"fc00::1\"], flow-id = 1048576 }"),
+            "f:5: monitor m: flow-id is 1048576: 0 to 1048575 are allowed"
         );
         assert_eq!(
             monitors("m = { direction = \"in\", path = \"p\", dscp-bit = 6 }"),
@@ -555,7 +595,7 @@ mod tests {
             "f:5: monitor m: period-ms is 9: 10 to 86400000 are allowed"
         );
         let twice = "m = { direction = \"in\", path = \"p\", dscp-bit = 0 }\n\
-                     n = { direction = \"in\", source = \"fd00::1\", sids = [\"fc00::1\"] }";
+                     n = { direction = \"in\", source = \"fd00::1\", sids = [\"fc00::1\"], dscp-bit = 1 }";
         assert_eq!(
             monitors(twice),
             "f:6: monitor n: the monitor m counts the same flow in the same direction; remove one of them"

@@ -27,6 +27,19 @@ pub struct BadFile {
 
 /// Makes a configuration of a file's text.
 pub fn parse(file: &FilePath, text: &str) -> Result<Configuration, BadFile> {
+    parse_as(file, text, Configuration::checked)
+}
+
+/// Makes a configuration of the text of one that was applied, perhaps by an earlier version.
+pub(crate) fn parse_applied(file: &FilePath, text: &str) -> Result<Configuration, BadFile> {
+    parse_as(file, text, Configuration::checked_as_applied)
+}
+
+fn parse_as(
+    file: &FilePath,
+    text: &str,
+    check: impl FnOnce(Configuration) -> Result<Configuration, Problem>,
+) -> Result<Configuration, BadFile> {
     let bad = |offset: usize, said: &str| BadFile {
         file: file.display().to_string(),
         line: line_of(text, offset),
@@ -40,9 +53,7 @@ pub fn parse(file: &FilePath, text: &str) -> Result<Configuration, BadFile> {
         };
         bad(offset, &problem.to_string())
     })?;
-    configuration
-        .checked()
-        .map_err(|problem| bad(offset_of(text, &problem), &problem.to_string()))
+    check(configuration).map_err(|problem| bad(offset_of(text, &problem), &problem.to_string()))
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

@@ -137,7 +137,11 @@ impl Configuration {
         });
         let paths = self.paths.iter();
         let paths = paths.filter_map(|(name, path)| mtu_warning(name, path, most_mtu));
-        open.into_iter().chain(paths).collect()
+        // An earlier version has applied these.
+        let uncounted = self.without_colour().map(|name| {
+            format!("monitor {name}: it counts nothing any more; give it the flow-id of its packets, or a dscp-bit")
+        });
+        open.into_iter().chain(paths).chain(uncounted).collect()
     }
 
     /// Returns what should be said of the cache on a host that may have this many CPUs, and has this many bytes of memory.
@@ -162,10 +166,13 @@ impl Configuration {
 
     /// Returns what a monitor counts.
     pub fn flow(&self, counted: &Counted) -> anyhow::Result<Flow> {
+        let id = counted.flow_id;
         match (&counted.path, counted.source, &counted.sids) {
-            (Some(path), None, None) => Flow::of(checks::find("path", path, &self.paths)?),
-            (None, Some(source), Some(sids)) => Flow::new(source, sids.clone()),
-            _ => bail!("it has to have either a path, or a source and sids"),
+            (Some(path), None, None) if id.is_none() => {
+                Flow::of(checks::find("path", path, &self.paths)?)
+            }
+            (None, Some(source), Some(sids)) => Flow::new(source, sids.clone())?.with_id(id),
+            _ => bail!("it has to have either a path, or a source, sids and perhaps a flow-id"),
         }
     }
 }

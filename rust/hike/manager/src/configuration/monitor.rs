@@ -13,7 +13,7 @@ use super::fields;
 
 pub(crate) const USUAL_PERIOD_MS: u32 = 1000;
 
-/// A flow that is counted: all packets that take a path, or those of a source with these SIDs.
+/// A flow that is counted: all packets that take a path, or those of a source with these SIDs and this FlowMonID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Counted {
@@ -30,6 +30,10 @@ pub struct Counted {
     #[serde(deserialize_with = "library::sids", default)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sids: Option<Vec<Ipv6Addr>>,
+    /// The FlowMonID that its packets have in the option of RFC 9343; `None`: they do not have the option, or take a path, which says it.
+    #[serde(deserialize_with = "library::flow_id", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<u32>,
     /// The length of a block in milliseconds.
     #[serde(deserialize_with = "fields::period_ms")]
     #[serde(default = "library::usual::<_, USUAL_PERIOD_MS>")]
@@ -76,6 +80,7 @@ mod tests {
                 path: Some("p".to_owned()),
                 source: None,
                 sids: None,
+                flow_id: None,
                 period_ms: 10,
                 dscp_bit,
             };

@@ -62,7 +62,8 @@ impl TryFrom<v1::Configuration> for Configuration {
         for (_, object) in objects_of(message) {
             configuration.put(object, Some(false))?;
         }
-        configuration.checked()
+        // What was applied by an earlier version can be shown, too.
+        configuration.checked_as_applied()
     }
 }
 

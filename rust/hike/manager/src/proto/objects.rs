@@ -158,6 +158,7 @@ impl From<&Flow> for v1::Flow {
         Self {
             source: flow.source().to_string(),
             sids: texts(flow.sids()),
+            flow_id: flow.id(),
         }
     }
 }
@@ -168,6 +169,7 @@ pub(super) fn monitor(name: String, counted: &Counted) -> v1::Monitor {
         None => v1::monitor::Flow::Sids(v1::Flow {
             source: counted.source.map_or(String::new(), |one| one.to_string()),
             sids: texts(counted.sids.as_deref().unwrap_or_default()),
+            flow_id: counted.flow_id,
         }),
     };
     v1::Monitor {
@@ -188,12 +190,14 @@ impl TryFrom<v1::Monitor> for Counted {
             Some(v1::monitor::Flow::Sids(flow)) => (None, Some(flow)),
             None => (None, None),
         };
+        let flow_id = flow.as_ref().and_then(|flow| flow.flow_id);
         let (source, sids) = flow.map(|flow| (flow.source, flow.sids)).unzip();
         Ok(Self {
             direction: Direction::some(message.direction)?,
             path,
             source: given(source, library::source, None)?,
             sids: given(sids, library::sids, None)?,
+            flow_id: given(flow_id, library::flow_id, None)?,
             period_ms: given(message.period_ms, fields::period_ms, USUAL_PERIOD_MS)?,
             dscp_bit: given(message.dscp_bit, fields::dscp_bit, None)?,
         })

@@ -7,6 +7,7 @@ pub(crate) mod devices;
 pub(crate) mod inside;
 pub(crate) mod kernel;
 pub(crate) mod nics;
+pub(crate) mod notes;
 pub(crate) mod ports;
 pub(crate) mod rules;
 pub(crate) mod sids;

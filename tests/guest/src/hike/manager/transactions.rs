@@ -5,11 +5,12 @@
 use std::fs;
 
 use anyhow::{ensure, Context as _, Result};
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuHashMap};
+use aya::maps::{HashMap, Map, MapData, PerCpuHashMap};
 use mflow_hike::Hook;
 use nix::net::if_::if_nametoindex;
 
 use super::daemon::{Daemon, Place};
+use super::notes;
 use crate::hike::loss::numbered_datagrams::{under_traffic, Look, Seen};
 use crate::hike::network::{mac, sids, text, Network, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE};
 use crate::hike::{Case, Scale};
@@ -405,22 +406,11 @@ fn link_is_mended() -> Result<()> {
 
 /// Makes the note of a generation say that its programs are of another version, and one of its maps be of another shape.
 fn pretend_other_version(place: &Place, revision: u64) -> Result<()> {
-    let pin = place.pins.join(format!("{revision}/flows_7"));
+    let pin = place.pins.join(format!("{revision}/id_flows_7"));
     fs::remove_file(&pin)?;
     let other: PerCpuHashMap<MapData, [u8; 136], [u8; 80]> = PerCpuHashMap::create(1, 0)?;
     other.pin(&pin)?;
-    let note = MapData::from_pin(place.pins.join(format!("{revision}/note")))?;
-    let mut note: Array<MapData, [u8; 4096]> = Map::from_map_data(note)?.try_into()?;
-    let mut piece = note.get(&0, 0)?;
-    let key = b"\"fingerprint\":";
-    let at = piece.windows(key.len()).position(|word| word == key);
-    let number = at.context("no fingerprint")? + key.len();
-    let mut digits = number..piece.len();
-    let end = digits.find(|&place| !piece[place].is_ascii_digit());
-    // Its last digit, so that it stays a number of 64 bits.
-    let digit = &mut piece[end.context("no end")? - 1];
-    *digit = if *digit == b'1' { b'2' } else { b'1' };
-    Ok(note.set(0, piece, 0)?)
+    notes::make_other_version(place, revision)
 }
 
 fn diff() -> Result<()> {

@@ -42,7 +42,9 @@ async fn list(cli: &Cli) -> Result<()> {
             (None, source) => {
                 let sids = one.sids.into_iter().flatten().map(|sid| sid.to_string());
                 let source = source.map_or(String::new(), |source| source.to_string());
-                format!("{source} → {}", sids.collect::<Vec<_>>().join(", "))
+                let id = one.flow_id.map(|id| format!(", FlowMonID {id}"));
+                let sids = sids.collect::<Vec<_>>().join(", ");
+                format!("{source} → {sids}{}", id.unwrap_or_default())
             }
         };
         let colour = one.dscp_bit.map(|bit| format!("DSCP bit {bit}"));
