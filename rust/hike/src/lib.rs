@@ -6,7 +6,7 @@
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`config`] (what is configured, chains above all),
 //! `tables` (all of that as the programs read it; `layout` has their structures), [`host`] (devices and addresses of this host),
 //! [`routing`] (what programs have to know of its routes), [`instance`] (programs and tables in the kernel, and changes that are taken
-//! whole), [`counters`] (what has become of packets). [`baseline`] is for measurements.
+//! whole), [`counters`] (what has become of packets). [`stamp`] has the test packets that measure delay, and [`baseline`] is for measurements.
 
 #![deny(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod instance;
 mod layout;
 mod maps;
 pub mod routing;
+pub mod stamp;
 mod tables;
 
 pub use self::baseline::Baseline;
