@@ -54,6 +54,9 @@
 #define HIKE_TOLD_PER_S 1000
 /* Sources that a CPU tells at once, after a rest. */
 #define HIKE_TOLD_AT_ONCE 50
+/* Test packets that a CPU answers in a second, and at once after a rest. */
+#define HIKE_REFLECTED_PER_S 2000
+#define HIKE_REFLECTED_AT_ONCE 1000
 /* Blocks of a monitored flow that are kept. */
 #define HIKE_FLOW_BLOCKS 4
 /* Entries of each CPU's cache, unless user space says otherwise. */

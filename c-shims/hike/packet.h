@@ -141,6 +141,16 @@ static __always_inline void hike_set_traffic_class(struct ipv6hdr *ip6, __u8 cla
 /* The bits of the traffic class, or of IPv4's type of service, that are ECN (RFC 3168). */
 #define HIKE_ECN 3
 
+/* Returns what a checksum becomes when one of the words that it is over changes, in network byte order: RFC 1624. */
+static __always_inline __u16 hike_changed_checksum(__u16 check, __u16 old, __u16 new)
+{
+	__u32 sum = (__u16)~check + (__u16)~old + new;
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
 /* Takes one from the time to live, and adds as much to the header's checksum: RFC 1141. */
 static __always_inline void hike_decrease_ttl(struct iphdr *ip4)
 {

@@ -79,6 +79,9 @@ struct hike_exact_flow {
 	__u32 zero;
 };
 
+/* Set beside the flags of a device, which have 16 bits: the packet is this host's own answer to a test packet. */
+#define HIKE_IS_ANSWER 0x10000
+
 /* The state that the dispatcher and the programs of a chain keep of the packet that their CPU has. */
 struct hike_packet {
 	/* Offset of the IP header. */
@@ -95,7 +98,7 @@ struct hike_packet {
 			__u16 segments;
 			__u16 segment_bytes;
 		};
-		/* At XDP: the flags of the device that it came from. */
+		/* At XDP: the flags of the device that it came from, and HIKE_IS_ANSWER. */
 		__u32 device_flags;
 	};
 	union {
@@ -129,6 +132,13 @@ struct hike_path {
 	__u64 header[HIKE_PATH_BYTES / sizeof(__u64)];
 };
 
+/* The answers that a CPU may still give: a bucket of time, which fills up as time goes on. All in nanoseconds. */
+struct hike_credit {
+	/* The time of the last look. */
+	__u64 at_ns;
+	__u64 left_ns;
+};
+
 /* The message to the source of the packet that a CPU has (tell.h), and how many sources this CPU may tell yet. */
 struct hike_telling {
 	/* That of the tunnel, which says it. */
@@ -139,9 +149,7 @@ struct hike_telling {
 	__u32 ip_at;
 	__u32 outer_bytes;
 	__u32 zero;
-	/* The time of the last look at the credit, and the credit, in nanoseconds. */
-	__u64 at_ns;
-	__u64 credit_ns;
+	struct hike_credit credit;
 };
 
 /* The action of a local SID; none of these: the slot is free. */
@@ -319,6 +327,15 @@ struct hike_counters {
 	struct hike_block blocks[HIKE_FLOW_BLOCKS];
 };
 
+/* The clock of this host, as answers to test packets tell it. */
+struct hike_stamp_clock {
+	/* The seconds by which TAI is ahead of UTC, as far as the kernel knows. */
+	__u32 tai_ahead_s;
+	/* The error estimate of RFC 8762, 4.2.1, in host byte order, without its bit Z. */
+	__u16 error;
+	__u16 zero;
+};
+
 #define HIKE_MAP(NAME, TYPE, ENTRIES, KEY, VALUE, FLAGS)	\
 	struct {						\
 		__uint(type, TYPE);				\
@@ -347,7 +364,11 @@ HIKE_MAP(exact_flows, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_exact_
 /* The devices that packets come from, by their indices. Each entry is replaced as a whole. */
 HIKE_MAP(devices, BPF_MAP_TYPE_HASH, HIKE_DEVICES, sizeof(__u32),
 	 sizeof(struct hike_device), BPF_F_NO_PREALLOC);
-/* The destinations that are the host's own, as keys of classes; the values say nothing. */
+/*
+ * The destinations that are the host's own, as keys of classes: its alone, or of several hosts, as those of broadcasts and of anycast are.
+ */
+#define HIKE_OWNED_BY_THIS 1
+#define HIKE_OWNED_BY_SEVERAL 2
 HIKE_MAP(own_addresses, BPF_MAP_TYPE_HASH, HIKE_OWN_ADDRESSES, sizeof(struct hike_prefix),
 	 sizeof(__u32), BPF_F_NO_PREALLOC);
 HIKE_MAP(own_prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_OWN_PREFIXES, sizeof(struct hike_prefix),

@@ -137,16 +137,18 @@ fn programs_table(programs: &[Vec<String>]) -> Result<String> {
         let ends = one_of(&program[2], "end", "next")?;
         let at_tcx = one_of(&program[4], "any", "xdp")?;
         let needs = &program[3];
-        if !["path", "behaviour", "-"].contains(&needs.as_str()) {
+        if !["path", "behaviour", "answer", "-"].contains(&needs.as_str()) {
             return Err(
                 format!("`{needs}` in programs/MANIFEST is nothing a program needs").into(),
             );
         }
         let (needs_path, needs_behaviour) = (needs == "path", needs == "behaviour");
+        let needs_answer = needs == "answer";
         writeln!(
             rust,
             "Program {{ number: {number}, name: {name:?}, ends: {ends}, needs_path: {needs_path}, \
-             needs_behaviour: {needs_behaviour}, at_tcx: {at_tcx}, summary: {summary:?}, call: \"{}_call\" }},",
+             needs_behaviour: {needs_behaviour}, needs_answer: {needs_answer}, at_tcx: {at_tcx}, summary: {summary:?}, \
+             call: \"{}_call\" }},",
             function(name)
         )?;
     }
@@ -166,8 +168,9 @@ fn reasons_table(reasons: &[Vec<String>]) -> Result<String> {
         .iter()
         .map(order)
         .collect::<std::result::Result<Vec<_>, _>>()?;
-    if !orders.is_sorted() || orders.iter().filter(|&&order| order == 1).count() != 1 {
-        return Err("REASONS must have passed first, redirected once, and dropped last".into());
+    let redirected = reasons.iter().find(|reason| reason[0] == "redirected");
+    if !orders.is_sorted() || redirected.is_none_or(|first| first[1] != "forwarded") {
+        return Err("REASONS must have passed first, then redirected with `forwarded` first, and dropped last".into());
     }
     let mut rust = "const REASONS: &[Reason] = &[\n".to_owned();
     for reason in reasons {

@@ -158,6 +158,12 @@ static __always_inline int hike_admit(const struct hike_context *context, struct
 	return context->pkt_type != PACKET_HOST || start[0] & 1 ? HIKE_OTHER_HOST : HIKE_NEXT;
 }
 
+/* Returns whether the packet is this host's own answer to a test packet; at tcx nobody makes one. */
+static __always_inline bool hike_is_answer(const struct hike_packet *packet)
+{
+	return false;
+}
+
 /* Packets for this host's own addresses leave by no device. */
 static __always_inline bool hike_is_own(const struct hike_packet *packet, const struct hike_prefix *address)
 {

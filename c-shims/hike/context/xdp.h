@@ -69,6 +69,22 @@ static __always_inline bool hike_is_own(const struct hike_packet *packet, const 
 	return packet->device_flags & HIKE_DEVICE_OWN_PREFIXES && bpf_map_lookup_elem(&own_prefixes, address);
 }
 
+/* Returns whether such an address is this host's alone, so that packets may come from there. */
+static __always_inline bool hike_is_own_alone(const struct hike_packet *packet, const struct hike_prefix *address)
+{
+	const __u32 *owner = bpf_map_lookup_elem(&own_addresses, address);
+
+	if (!owner && packet->device_flags & HIKE_DEVICE_OWN_PREFIXES)
+		owner = bpf_map_lookup_elem(&own_prefixes, address);
+	return owner && *owner == HIKE_OWNED_BY_THIS;
+}
+
+/* Returns whether the packet is this host's own answer to a test packet. */
+static __always_inline bool hike_is_answer(const struct hike_packet *packet)
+{
+	return packet->device_flags & HIKE_IS_ANSWER;
+}
+
 /* Copies what hike_admit() has noted. */
 static __always_inline void hike_take_segments(struct hike_packet *packet, const struct hike_packet *found)
 {
@@ -247,8 +263,8 @@ static __always_inline int hike_action_of(int reason)
 {
 	if (reason == HIKE_FORWARDED)
 		return XDP_REDIRECT;
-	/* The rest of it is the answer to its source. */
-	if (reason == HIKE_ENC_TOO_BIG_TOLD)
+	/* It is the answer to its source, or the rest of it is. */
+	if (reason == HIKE_SENT_BACK || reason == HIKE_ENC_TOO_BIG_TOLD)
 		return XDP_TX;
 	return reason < HIKE_FORWARDED ? XDP_PASS : XDP_DROP;
 }

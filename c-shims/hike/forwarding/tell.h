@@ -45,6 +45,9 @@ static __always_inline int hike_tell(struct hike_context *context, const struct 
 {
 	struct hike_telling *telling = hike_this_telling();
 
+	/* The source of an answer to a test packet is this host. */
+	if (hike_is_answer(packet))
+		return HIKE_ENC_TOO_BIG_END;
 	if (!telling || most_bytes <= headers * path->bytes)
 		return HIKE_ENC_TOO_BIG_END;
 	telling->mtu = most_bytes - headers * path->bytes;
@@ -190,20 +193,20 @@ static __always_inline bool hike_may_tell4(const struct iphdr *ip4, const void *
 	       (icmp->type >= HIKE_ICMP_TIMESTAMP && icmp->type <= HIKE_ICMP_MASK_REPLY);
 }
 
-/* Returns whether this CPU may answer now: RFC 4443, 2.4 (f), by a bucket of time that fills up as time goes on. */
-static __always_inline bool hike_may_tell_now(struct hike_telling *telling)
+/* Returns whether this CPU may answer now, if it may so often in a second, and so often at once. */
+static __always_inline bool hike_may_answer(struct hike_credit *credit, __u32 per_s, __u32 at_once)
 {
-	const __u64 each_ns = 1000000000ULL / HIKE_TOLD_PER_S;
+	const __u64 each_ns = 1000000000ULL / per_s;
 	__u64 now_ns = bpf_ktime_get_ns();
-	__u64 credit_ns = telling->credit_ns + (now_ns - telling->at_ns);
+	__u64 left_ns = credit->left_ns + (now_ns - credit->at_ns);
 
-	if (credit_ns > HIKE_TOLD_AT_ONCE * each_ns)
-		credit_ns = HIKE_TOLD_AT_ONCE * each_ns;
-	telling->at_ns = now_ns;
-	telling->credit_ns = credit_ns;
-	if (credit_ns < each_ns)
+	if (left_ns > at_once * each_ns)
+		left_ns = at_once * each_ns;
+	credit->at_ns = now_ns;
+	credit->left_ns = left_ns;
+	if (left_ns < each_ns)
 		return false;
-	telling->credit_ns = credit_ns - each_ns;
+	credit->left_ns = left_ns - each_ns;
 	return true;
 }
 
@@ -356,7 +359,8 @@ static __always_inline int hike_turn_round(struct xdp_md *xdp)
 	/* Of a packet in several buffers only the first one stays: what is quoted has to be there. */
 	if ((void *)told + (answer_bytes - header_bytes) > end)
 		return HIKE_ENC_TOO_BIG_END;
-	if (!hike_may_tell_now(telling))
+	/* RFC 4443, 2.4 (f). */
+	if (!hike_may_answer(&telling->credit, HIKE_TOLD_PER_S, HIKE_TOLD_AT_ONCE))
 		return HIKE_ENC_TOO_BIG_END;
 	if (bpf_xdp_adjust_head(xdp, (int)outer_bytes - (int)header_bytes))
 		return HIKE_ENC_TOO_BIG_END;

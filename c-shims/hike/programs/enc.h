@@ -152,6 +152,9 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 		if (path->flags & HIKE_PATH_TELLS)
 			return hike_tell(context, packet, path, path->most_bytes,
 					 packet->is_on_path + 1);
+		/* The kernel takes no packets from this host's own source. */
+		if (hike_is_answer(packet))
+			return HIKE_ENC_TOO_BIG_END;
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_TOO_BIG
 								 : HIKE_ENC_TOO_BIG_END;
 	}

@@ -52,7 +52,7 @@ static __always_inline int hike_pop_srh(struct xdp_md *xdp, __u32 ip_at,
 	return HIKE_NEXT;
 }
 
-/* Writes the ECN field. In IPv4 the header's checksum changes too: RFC 1624. */
+/* Writes the ECN field. In IPv4 the header's checksum changes too. */
 static __always_inline void hike_set_ecn6(struct ipv6hdr *ip6, __u8 ecn)
 {
 	hike_set_traffic_class(ip6, (hike_traffic_class(ip6) & ~HIKE_ECN) | ecn);
@@ -61,14 +61,10 @@ static __always_inline void hike_set_ecn6(struct ipv6hdr *ip6, __u8 ecn)
 static __always_inline void hike_set_ecn4(struct iphdr *ip4, __u8 ecn)
 {
 	__u8 old = ip4->tos, new = (old & ~HIKE_ECN) | ecn;
-	__u32 sum;
 
 	if (old == new)
 		return;
-	sum = (__u16)~ip4->check + (__u16)~bpf_htons(old) + bpf_htons(new);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	ip4->check = ~sum;
+	ip4->check = hike_changed_checksum(ip4->check, bpf_htons(old), bpf_htons(new));
 	ip4->tos = new;
 }
 

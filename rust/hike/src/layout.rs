@@ -403,6 +403,15 @@ pub(crate) struct Neighbour {
     pub(crate) is_stale: u32,
 }
 
+/// `struct hike_stamp_clock`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StampClock {
+    pub(crate) tai_ahead_s: u32,
+    pub(crate) error: u16,
+    pub(crate) zero: u16,
+}
+
 /// Says of types that they are plain bytes.
 macro_rules! plain {
     ($($of:ty)*) => {
@@ -416,7 +425,7 @@ macro_rules! plain {
 
 plain!(Address Length Lengths Class ExactFlow Behaviour SidCounts Rules RulePort Path Device Route Block Counters);
 plain!(Routing Tagged Receiver Sender);
-plain!(Fill NeighbourKey Neighbour);
+plain!(Fill NeighbourKey Neighbour StampClock);
 
 #[cfg(test)]
 mod tests {

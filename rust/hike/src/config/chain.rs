@@ -14,6 +14,11 @@ use crate::limits::CHAIN_PROGRAMS;
 /// The program that leaves metadata in front of packets, and the one that puts headers there.
 const LANES: &str = "lanes";
 const ENC: &str = "enc";
+/// The program that makes answers of packets.
+const REFLECT: &str = "reflect";
+/// The programs that hand packets to the kernel, or those that the kernel would look at more closely: their source is this host, if it is
+/// an answer that is not on a path (net/ipv4/fib_frontend.c: fib_validate_source).
+const ASK_KERNEL: [&str; 2] = ["fw-fib", "fw-kernel"];
 
 /// A chain that can work: 1 to 16 programs, of which the last one, and no other, decides where the packet goes.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,6 +59,37 @@ impl Chain {
                 "{LANES} takes room in front of packets that {0} may need; put it behind {0}",
                 other.name
             );
+        }
+        Ok(())
+    }
+
+    /// Fails if it turns a packet round twice, has nothing for a program that sends answers, or if answers would come to nothing.
+    fn check_answers(&self) -> Result<()> {
+        let is_reflect = |program: &&Program| program.name == REFLECT;
+        let (mut reflects, mut is_on_path) = (false, false);
+        for program in &self.0 {
+            ensure!(
+                !reflects || !is_reflect(program),
+                "{REFLECT} makes one answer of a packet; take one of them out"
+            );
+            ensure!(
+                reflects || !program.needs_answer,
+                "{} sends answers, and the chain makes none; put {REFLECT} in front of it",
+                program.name
+            );
+            ensure!(
+                !reflects || !program.needs_behaviour,
+                "{0} is for packets as they come to a local SID, and {REFLECT} makes answers of them; put {0} in front of it",
+                program.name
+            );
+            ensure!(
+                !reflects || is_on_path || !ASK_KERNEL.contains(&program.name),
+                "{} leaves answers to the kernel, which takes no packets from an address of its own; put {ENC} behind {REFLECT}, or end the \
+                 chain with send-back",
+                program.name
+            );
+            reflects |= is_reflect(program);
+            is_on_path |= reflects && program.name == ENC;
         }
         Ok(())
     }
@@ -105,6 +141,7 @@ impl FromStr for Chain {
         }
         let chain = Self(programs);
         chain.check_lanes()?;
+        chain.check_answers()?;
         if let Some(first) = chain.needs_behaviour() {
             let mut others = chain
                 .0
@@ -162,7 +199,7 @@ mod tests {
     fn what_cannot_work_is_refused_with_the_reason() {
         assert_eq!(
             error("enc,fw"),
-            "no program `fw`; there are enc, mon-in, mon-out, fw-fib, fw-table, fw-kernel, drop, acl, end, end-x, dec, lanes"
+            "no program `fw`; there are enc, mon-in, mon-out, fw-fib, fw-table, fw-kernel, drop, acl, end, end-x, dec, lanes, reflect, send-back"
         );
         assert_eq!(
             error("drop,enc,fw-fib"),
@@ -170,7 +207,7 @@ mod tests {
         );
         assert_eq!(
             error("enc,mon-in"),
-            "after mon-in a packet has nowhere to go; end the chain with one of fw-fib, fw-table, fw-kernel, drop, end-x, dec"
+            "after mon-in a packet has nowhere to go; end the chain with one of fw-fib, fw-table, fw-kernel, drop, end-x, dec, send-back"
         );
         assert_eq!(
             error("end,acl,dec"),
@@ -186,6 +223,31 @@ mod tests {
         );
         assert!("enc,lanes,fw-kernel".parse::<Chain>().is_ok());
         assert_eq!(
+            error("mon-out,send-back"),
+            "send-back sends answers, and the chain makes none; put reflect in front of it"
+        );
+        assert_eq!(
+            error("reflect,reflect,send-back"),
+            "reflect makes one answer of a packet; take one of them out"
+        );
+        assert_eq!(
+            error("reflect,acl,fw-kernel"),
+            "fw-kernel leaves answers to the kernel, which takes no packets from an address of its own; put enc behind reflect, or end the \
+             chain with send-back"
+        );
+        assert_eq!(
+            error("reflect,mon-out,end-x"),
+            "end-x is for packets as they come to a local SID, and reflect makes answers of them; put end-x in front of it"
+        );
+        for good in [
+            "reflect,send-back",
+            "end,reflect,enc,fw-fib",
+            "reflect,fw-table",
+            "reflect,enc,fw-kernel",
+        ] {
+            assert!(good.parse::<Chain>().is_ok(), "{good}");
+        }
+        assert_eq!(
             error(&("3,".repeat(16) + "4")),
             "a chain of 17 programs is too long: 16 are allowed"
         );
@@ -196,15 +258,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_chain_is_good_if_only_its_last_program_ends(numbers in prop::collection::vec(1u8..=12, 1..20)) {
+        fn a_chain_is_good_if_only_its_last_program_ends(numbers in prop::collection::vec(1u8..=14, 1..20)) {
             let text: Vec<String> = numbers.iter().map(u8::to_string).collect();
-            let ends = |number: &u8| [4, 5, 6, 7, 10, 11].contains(number);
+            let ends = |number: &u8| [4, 5, 6, 7, 10, 11, 14].contains(number);
             let (last, others) = numbers.split_last().expect("one at least");
             // Numbers 10 and 11 end chains, so `end` is the only one that can be in front of another one with a behaviour.
-            let behaviours = !others.contains(&9) || *last < 10;
+            let behaviours = !others.contains(&9) || ![10, 11].contains(last);
+            let reflects = others.iter().filter(|number| **number == 13).count();
+            let behind = numbers.iter().position(|number| *number == 13).map(|at| &numbers[at + 1..]);
+            let has = |some: &[u8]| behind.is_some_and(|behind| behind.iter().any(|number| some.contains(number)));
+            let answers = reflects == 1 || (reflects == 0 && *last != 14);
+            let answers = answers && !has(&[9, 10, 11]) && (has(&[1]) || !has(&[4, 6]));
             let lanes = others.iter().position(|number| *number == 12);
             let lanes = lanes.is_none_or(|at| !others[at + 1..].iter().any(|number| [1, 12].contains(number)));
-            let good = numbers.len() <= 16 && ends(last) && !others.iter().any(ends) && behaviours && lanes;
+            let good = numbers.len() <= 16 && ends(last) && !others.iter().any(ends) && behaviours && lanes && answers;
             let chain = text.join(",").parse::<Chain>();
             prop_assert_eq!(chain.is_ok(), good);
             if let Ok(chain) = chain {

@@ -15,6 +15,8 @@ pub struct Program {
     pub needs_path: bool,
     /// True if it needs a class that has a behaviour of a local SID: the one of its name.
     pub needs_behaviour: bool,
+    /// True if it needs `reflect` in front of it, which makes the answer that it sends.
+    pub needs_answer: bool,
     /// True if it runs at tcx, too; all run at XDP.
     pub at_tcx: bool,
     /// The description of what it does.

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub enum Fate {
     /// The kernel gets it.
     Passed,
-    /// It leaves through a port.
+    /// It leaves: through a port, or as the answer to its sender.
     Redirected,
     /// Nobody gets it.
     Dropped,

@@ -5,7 +5,8 @@
 //! These are routes of three types in the local table, and in the table of each VRF (include/uapi/linux/rtnetlink.h: RTN_LOCAL,
 //! RTN_BROADCAST, RTN_ANYCAST). Local routes in other tables are for packets that rules choose, as those of transparent proxies are.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,6 +22,15 @@ use crate::config::destination::Destination;
 const LOCAL: u32 = 255;
 const MAIN: u32 = 254;
 
+/// The hosts that have a destination, by the numbers that programs know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnedBy {
+    /// This one alone: a unicast address.
+    This = 1,
+    /// Several, as it is a broadcast or anycast address: nothing is sent from there.
+    Several = 2,
+}
+
 const ASKED: [(AddressFamily, RouteType); 4] = [
     (AddressFamily::Inet, RouteType::Local),
     (AddressFamily::Inet, RouteType::Broadcast),
@@ -29,20 +39,43 @@ const ASKED: [(AddressFamily, RouteType); 4] = [
 ];
 
 /// Asks the kernel for them, in the local table and in those of VRFs.
-pub(super) fn read(netlink: &Netlink, vrfs: &[u32]) -> Result<BTreeSet<Destination>> {
-    let mut own = BTreeSet::new();
+pub(super) fn read(netlink: &Netlink, vrfs: &[u32]) -> Result<BTreeMap<Destination, OwnedBy>> {
+    let mut own = BTreeMap::new();
     for (family, kind) in ASKED {
         let ask = |table| {
             let routes = routes(netlink, family, kind, table);
             routes.with_context(|| format!("cannot list the routes of table {table}"))
         };
         let local = ask(LOCAL)?.map_or_else(|| ask(MAIN), |routes| Ok(Some(routes)))?;
-        own.extend(local.iter().flatten().filter_map(destination));
+        add(&mut own, kind, local.iter().flatten());
         for &table in vrfs {
-            own.extend(ask(table)?.iter().flatten().filter_map(destination));
+            add(&mut own, kind, ask(table)?.iter().flatten());
         }
     }
     Ok(own)
+}
+
+/// Adds the destinations of routes of one type. One that is this host's alone by some route is that.
+fn add<'a>(
+    own: &mut BTreeMap<Destination, OwnedBy>,
+    kind: RouteType,
+    routes: impl Iterator<Item = &'a RouteMessage>,
+) {
+    let by = match kind {
+        RouteType::Local => OwnedBy::This,
+        _ => OwnedBy::Several,
+    };
+    for destination in routes.filter_map(destination) {
+        match own.entry(destination) {
+            Entry::Occupied(mut known) if by == OwnedBy::This => {
+                known.insert(by);
+            }
+            Entry::Occupied(_) => {}
+            Entry::Vacant(none) => {
+                none.insert(by);
+            }
+        }
+    }
 }
 
 /// Returns the routes of one type in a table; `None`: there is no such table.
@@ -103,6 +136,39 @@ mod tests {
         let address = address.map(|address| RouteAttribute::Destination(address.into()));
         route.attributes.extend(address);
         destination(&route).map(|own| own.to_string())
+    }
+
+    #[test]
+    fn an_address_of_this_host_stays_one_whatever_others_have_it() {
+        let message = |text: &str| {
+            let mut route = RouteMessage::default();
+            route.header.address_family = AddressFamily::Inet;
+            route.header.destination_prefix_length = 32;
+            let address: IpAddr = text.parse().expect(text);
+            let address = RouteAttribute::Destination(address.into());
+            route.attributes.push(address);
+            route
+        };
+        let routes = ["192.0.2.0", "192.0.2.255"].map(message);
+        let mut own = BTreeMap::new();
+        for (kind, routes) in [
+            (RouteType::Broadcast, &routes[..]),
+            (RouteType::Local, &routes[..1]),
+            (RouteType::Broadcast, &routes[..]),
+        ] {
+            add(&mut own, kind, routes.iter());
+        }
+        let own: Vec<_> = own
+            .into_iter()
+            .map(|(one, by)| (one.to_string(), by))
+            .collect();
+        assert_eq!(
+            own,
+            [
+                ("192.0.2.0".to_owned(), OwnedBy::This),
+                ("192.0.2.255".to_owned(), OwnedBy::Several)
+            ]
+        );
     }
 
     #[test]

@@ -3,18 +3,19 @@
 //! The host that an instance runs on, as its kernel tells over netlink: its devices ([`links`]), what their drivers can do
 //! ([`features`]), and its own addresses ([`addresses`]), in the network namespace of the thread that asks.
 
-mod addresses;
+pub(crate) mod addresses;
 pub(crate) mod features;
 pub(crate) mod links;
 mod netlink;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, Result};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
+use self::addresses::OwnedBy;
 use self::links::{Link, Links};
 use self::netlink::Netlink;
 use crate::config::destination::Destination;
@@ -34,7 +35,7 @@ pub struct Host {
     pub(crate) namespace: u64,
     pub(crate) links: Links,
     /// The destinations that are its own.
-    pub(crate) own: BTreeSet<Destination>,
+    pub(crate) own: BTreeMap<Destination, OwnedBy>,
 }
 
 impl Host {

@@ -36,9 +36,11 @@ use crate::counters::sids::{self, Traffic};
 use crate::host::Host;
 use crate::maps::open;
 use crate::routing::Facts as RoutingFacts;
+use crate::stamp::Clock;
 use crate::tables::access_list::{hits_in, is_in, HITS};
 use crate::tables::epoch::Epoch;
 use crate::tables::packets;
+use crate::tables::stamp_clock;
 
 /// The pins that a generation has beside its maps; the entry says by its name which hook it is for.
 const ENTRY_XDP: &str = "entry";
@@ -226,6 +228,14 @@ impl Generation {
             Epoch::open(&self.folder)?.trust_kernel(!facts.host.is_untraced);
         }
         facts.routing(attached).write(&self.folder)
+    }
+
+    /// Tells the program `reflect` what the kernel knows of this host's clock now.
+    pub fn tell_clock(&self) -> Result<()> {
+        match self.hook {
+            Hook::Xdp => stamp_clock::write(&self.folder, Clock::read()?),
+            Hook::Tcx => Ok(()),
+        }
     }
 
     /// Returns how many packets each reason has had.

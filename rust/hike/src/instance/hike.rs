@@ -64,10 +64,12 @@ use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS, ROUTES, TELL};
 use crate::maps::{open, or_full};
 use crate::routing::{runs_behind_functions, Routing};
+use crate::stamp::Clock;
 use crate::tables::access_list::AccessList;
 use crate::tables::epoch::Epoch;
 use crate::tables::packets;
 use crate::tables::slots::Slots;
+use crate::tables::stamp_clock;
 
 /// The way in which chains are run; the chains do the same either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -289,6 +291,7 @@ impl Hike {
             let loaded = loader::load(&mut programs, TELL_PROGRAM)?;
             // CAST: behind the programs, of which there are less than 256.
             hike.tables.programs.set(TELL as u32, &loaded, 0)?;
+            hike.tell_clock()?;
         }
         hike.set_routing(&Routing::default())?;
         if engine == Engine::TailCalls {
@@ -350,6 +353,14 @@ impl Hike {
     /// Returns why this kernel does not, if it was tried.
     pub fn why_untraced(&self) -> Option<&str> {
         self.untraced.as_deref()
+    }
+
+    /// Tells the program `reflect` what the kernel knows of this host's clock now: say it again from time to time.
+    pub fn tell_clock(&self) -> Result<()> {
+        match self.hook {
+            Hook::Xdp => stamp_clock::write(&self.folder, Clock::read()?),
+            Hook::Tcx => Ok(()),
+        }
     }
 
     /// Returns how many packets the cache was good for.

@@ -11,15 +11,13 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{HashMap, LpmTrie, MapData};
 
 use crate::config::destination::Destination;
+use crate::host::addresses::OwnedBy;
 use crate::host::links::{receivers, requires_hmac, Link};
 use crate::host::Host;
 use crate::layout::{Address, Device, GROUP_INSIDE};
 use crate::limits::{DEVICES, GROUPED, OWN_ADDRESSES, OWN_PREFIXES};
 use crate::maps::{open, or_full};
 use crate::tables::epoch::{Behind, Epoch};
-
-/// The value of what is there.
-const THERE: u32 = 1;
 
 /// The tables, opened once.
 pub(crate) struct HostTables {
@@ -35,7 +33,7 @@ pub(crate) struct HostTables {
 pub(crate) struct Facts {
     devices: BTreeMap<u32, Device>,
     inside: BTreeSet<u32>,
-    own: BTreeSet<Destination>,
+    own: BTreeMap<Destination, OwnedBy>,
 }
 
 impl Facts {
@@ -68,7 +66,7 @@ impl Facts {
 
     /// Returns the flags that each device has.
     fn flags(&self) -> u16 {
-        match self.own.iter().all(is_address) {
+        match self.own.keys().all(is_address) {
             true => 0,
             false => Device::OWN_PREFIXES,
         }
@@ -113,20 +111,25 @@ impl HostTables {
     pub(crate) fn write(&mut self, facts: &Facts) -> Result<()> {
         let mut moves = self.epoch.moves_if_changed();
         let there = self.own()?;
-        for &own in facts.own.difference(&there) {
+        for (&own, &by) in &facts.own {
+            // CAST: 1 or 2.
+            let by = by as u32;
+            if there.get(&own) == Some(&by) {
+                continue;
+            }
             moves.changes();
             let key = Address::prefix(own);
             if is_address(&own) {
-                let written = self.addresses.insert(key, THERE, 0);
+                let written = self.addresses.insert(key, by, 0);
                 or_full(written, "addresses of this host's own", OWN_ADDRESSES)?;
             } else {
-                let written = self.prefixes.insert(&key, THERE, 0);
+                let written = self.prefixes.insert(&key, by, 0);
                 or_full(written, "prefixes of this host's own", OWN_PREFIXES)?;
             }
         }
         self.write_groups(facts, &mut moves)?;
         self.write_devices(facts, &mut moves)?;
-        for &own in there.difference(&facts.own) {
+        for &own in there.keys().filter(|own| !facts.own.contains_key(own)) {
             moves.changes();
             let key = Address::prefix(own);
             match is_address(&own) {
@@ -178,13 +181,13 @@ impl HostTables {
         Ok(())
     }
 
-    /// Returns the destinations that are in the tables.
-    fn own(&self) -> Result<BTreeSet<Destination>> {
-        let addresses = self.addresses.keys();
-        let mut own = BTreeSet::new();
-        for key in addresses.chain(self.prefixes.keys()) {
-            let key = key?;
-            own.insert(key.data().destination(key.prefix_len())?);
+    /// Returns the destinations that are in the tables, with the values there.
+    fn own(&self) -> Result<BTreeMap<Destination, u32>> {
+        let addresses = self.addresses.iter();
+        let mut own = BTreeMap::new();
+        for entry in addresses.chain(self.prefixes.iter()) {
+            let (key, by) = entry?;
+            own.insert(key.data().destination(key.prefix_len())?, by);
         }
         Ok(own)
     }
@@ -228,6 +231,7 @@ mod tests {
     fn packets_look_for_prefixes_only_where_there_are_some() {
         let flags = |own: &[&str]| {
             let own = own.iter().map(|text| text.parse().expect(text));
+            let own = own.map(|own| (own, OwnedBy::This));
             let facts = Facts {
                 own: own.collect(),
                 ..Facts::default()

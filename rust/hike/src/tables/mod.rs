@@ -9,3 +9,4 @@ pub(crate) mod packets;
 pub(crate) mod prefixes;
 pub(crate) mod rule_sets;
 pub(crate) mod slots;
+pub(crate) mod stamp_clock;

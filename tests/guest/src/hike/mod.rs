@@ -3,6 +3,7 @@
 //! HIKE: chains of BPF programs at XDP and tcx, against a model of each program and with the kernel's own segment routing as the peer.
 
 mod cache;
+mod delay;
 pub(crate) mod demo;
 mod loss;
 mod manager;
@@ -97,6 +98,8 @@ fn all() -> Vec<Case> {
         loss::blocks::cases(),
         loss::full_rate::cases(),
         cache::cases(),
+        delay::reflector::cases(),
+        delay::path::cases(),
         manager::transactions::cases(),
         manager::rules::cases(),
         manager::watch::cases(),

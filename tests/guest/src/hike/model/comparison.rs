@@ -142,12 +142,13 @@ impl Comparison {
                 rest(hike)?;
             }
             let (action, bytes) = self.test_runs.run(hike, frame, leaving)?;
+            let frame = done.frame_at_time_of(bytes);
             ensure!(
-                action == expected && bytes == done.frame,
+                action == expected && bytes == &frame[..],
                 "seed {}, {drawn}\nthe model says {}:\n{}\nthe programs ({engine:?}) say {action}:\n{}",
                 self.seed,
                 done.reason,
-                hex(&done.frame),
+                hex(&frame),
                 hex(bytes)
             );
         }

@@ -61,6 +61,15 @@ const ASKING: [(&str, u16, u16, Exceptions); 3] = [
     ("enc,lanes,mon-in,fw-table", 2, 1, Exceptions::Dropped),
     ("lanes,acl,fw-kernel", 1, 1, Exceptions::Left),
 ];
+/// The program that makes answers, chains with it, and the host's own destinations that have these; how often frames are for one of them.
+const REFLECT: &str = "reflect";
+const REFLECTORS: [(&str, &str); 4] = [
+    ("10.77.2.0/24", "reflect,send-back"),
+    ("fd00:77:1::/48", "mon-in,reflect,send-back"),
+    ("fd00:77:2::/48", "reflect,enc,mon-in,fw-fib"),
+    ("10.1.77.0/24", "reflect,send-back"),
+];
+const OFTEN: usize = 8;
 /// The requests that classes make in turn.
 const LANES: [Option<Lanes>; 3] = [Some(Lanes::Never), Some(Lanes::Split), None];
 
@@ -278,7 +287,31 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
             behaviour,
         )?;
     }
+    let reflectors = match hook {
+        Hook::Xdp => &REFLECTORS[..],
+        Hook::Tcx => &[],
+    };
+    for (number, (text, chain)) in reflectors.iter().enumerate() {
+        let path = Path {
+            exceptions: Exceptions::Dropped,
+            ..Path::new(SOURCE, sids_of(1, 3_000 + number, 1))
+        };
+        let destination = text.parse()?;
+        add_class(
+            model,
+            &mut configuration,
+            destination,
+            chain,
+            Some(path),
+            None,
+        )?;
+    }
     add_exact_flows(hook, model, &mut configuration)?;
+    for (text, _) in reflectors {
+        if let Destination::Prefix(address, _) = text.parse()? {
+            configuration.destinations.extend([address; OFTEN]);
+        }
+    }
     for count in 1..=16 {
         let travelled: Vec<Ipv6Addr> = frames::sids(count).into_iter().rev().collect();
         let flow = Flow::new(SOURCES[0], travelled)?;
@@ -414,6 +447,8 @@ fn draw_chain(hook: Hook, rng: &mut Xoshiro256PlusPlus) -> String {
         .iter()
         .copied()
         .filter(|program| hook == Hook::Xdp || program.at_tcx)
+        // An answer that is put into a tunnel and is too big there would be quoted to its source with times that nobody foresees.
+        .filter(|program| program.name != REFLECT && !program.needs_answer)
         .partition(|program| program.ends);
     loop {
         let long = rng.random_range(0..4) == 0;

@@ -32,6 +32,10 @@ const BAD_SOURCES_V6: [Ipv6Addr; 4] = [
 /// Ports and flow labels that every other packet has, so that exact flows are met.
 pub(crate) const PORTS: [(u16, u16); 2] = [(9, 53), (53, 9)];
 pub(crate) const LABEL: u32 = 0x1_2345;
+/// The ports of a test packet, and of one that a reflector seems to have sent.
+const TESTS: [(u16, u16); 4] = [(50_000, 862), (50_000, 862), (50_000, 862), (862, 862)];
+/// Bytes of the shortest test packet with its UDP header.
+const TEST_BYTES: usize = 52;
 /// FlowMonIDs that every other option has: of flows that differ in nothing else.
 pub(crate) const FLOW_IDS: [u32; 2] = [0, 0xa_bcde];
 /// The numbers of VLANs that most tags have.
@@ -127,7 +131,21 @@ fn packet(
     let mut payload = vec![0; payload_bytes];
     rng.fill(&mut payload[..]);
     if rng.random() {
-        let (from, to) = PORTS[rng.random_range(0..PORTS.len())];
+        let (from, to) = match rng.random_range(0..3) {
+            0 => TESTS[rng.random_range(0..TESTS.len())],
+            _ => PORTS[rng.random_range(0..PORTS.len())],
+        };
+        if to == TESTS[0].1 {
+            payload.resize(
+                payload_bytes.max(TEST_BYTES - 1 + rng.random_range(0..8)),
+                3,
+            );
+            // Mostly as long as it is.
+            let differs = [0, 0, 0, 1, -1, -60][rng.random_range(0..6)];
+            // CAST: shorter than the longest frame.
+            let length = (payload.len() as u16).wrapping_add_signed(differs);
+            payload[4..6].copy_from_slice(&length.to_be_bytes());
+        }
         payload[..2].copy_from_slice(&from.to_be_bytes());
         payload[2..4].copy_from_slice(&to.to_be_bytes());
     }

@@ -38,6 +38,7 @@ pub(crate) const BLOCKS: [u16; 2] = [4, 6];
 pub(crate) const MTU: u16 = 1_400;
 /// All of these addresses are the host's own.
 const OWN_PREFIX: &str = "10.77.0.0/16";
+const OWN_PREFIX_V6: &str = "fd00:77::/32";
 /// The kernel's table of what is not local (`RT_TABLE_MAIN`), and another one.
 pub(crate) const MAIN_TABLE: u32 = 254;
 pub(crate) const OTHER_TABLE: u32 = 100;
@@ -82,6 +83,7 @@ pub(crate) fn up() -> Result<()> {
              address add 10.16.0.1/24 dev {CLOSED}
              address add fd00:10::1/64 dev {CLOSED} nodad
              route add local {OWN_PREFIX} dev lo
+             route add local {OWN_PREFIX_V6} dev lo
              neighbour add 10.15.0.2 lladdr {next} dev {PORT}
              neighbour add fd00:f::2 lladdr {next} dev {PORT}
              neighbour add fd00:f::3 lladdr {table} dev {PORT}
@@ -256,6 +258,7 @@ pub(crate) fn routes(model: &mut Model) -> Result<()> {
         "fd00:10::/128",
         "fd00:10::1/128",
         OWN_PREFIX,
+        OWN_PREFIX_V6,
     ] {
         let own = Hop {
             kept: Some("fw-no-route"),

@@ -12,6 +12,7 @@ pub(crate) mod packet;
 pub(crate) mod programs;
 pub(crate) mod rules;
 pub(crate) mod sid;
+pub(crate) mod stamp;
 pub(crate) mod tcx;
 pub(crate) mod test_runs;
 pub(crate) mod told;

@@ -39,6 +39,18 @@ pub(crate) struct Packet {
     pub(crate) segments: Segments,
     /// True if the packet leaves by the device that it is at.
     pub(crate) stays: bool,
+    /// The part of an answer to a test packet that is not known yet.
+    pub(crate) answered: Option<Answered>,
+}
+
+/// The part of an answer that depends on the time.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    /// Bytes from the test packet to the end of the frame.
+    pub(super) from_end: usize,
+    /// The question, and its checksum.
+    pub(super) question: Vec<u8>,
+    pub(super) check: u16,
 }
 
 /// The kernel's knowledge of a packet that leaves, beside the packet's bytes.

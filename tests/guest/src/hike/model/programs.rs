@@ -3,6 +3,7 @@
 //! The effect that each program shall have on a frame, in plain Rust: written from the standards and from `c-shims/hike/REASONS`,
 //! with no table, layout or limit of the implementation.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use std::rc::Rc;
 use mflow_hike::config::path::Exceptions;
 use mflow_hike::{Behaviour, Direction, ExactFlow, Lanes, Path, Rule};
 
-use super::packet::{Hop, Leaving, Packet, Segments, Tag, IPV4, IPV6, TCP, UDP};
+use super::packet::{Answered, Hop, Leaving, Packet, Segments, Tag, IPV4, IPV6, TCP, UDP};
 use crate::hike::TEST_RUN_MAC;
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
@@ -75,6 +76,17 @@ pub(crate) struct Done {
     pub(crate) frame: Vec<u8>,
     /// True if the frame leaves by the device that it was at.
     pub(crate) stays: bool,
+    answered: Option<Answered>,
+}
+
+impl Done {
+    /// Returns the frame, if the programs have written this: of an answer to a test packet they say the times.
+    pub(crate) fn frame_at_time_of(&self, written: &[u8]) -> Cow<'_, [u8]> {
+        match &self.answered {
+            None => Cow::Borrowed(&self.frame),
+            Some(answered) => Cow::Owned(answered.at_time_of(&self.frame, written)),
+        }
+    }
 }
 
 impl Model {
@@ -92,6 +104,7 @@ impl Model {
                 longest: None,
             },
             stays: false,
+            answered: None,
         };
         let reason = self.decide(&mut packet);
         *self.reasons.entry(reason).or_default() += 1;
@@ -99,6 +112,7 @@ impl Model {
             reason,
             frame: [packet.metadata, packet.frame].concat(),
             stays: packet.stays,
+            answered: packet.answered,
         }
     }
 
@@ -139,6 +153,8 @@ impl Model {
                     packet.ask(class.lanes);
                     Ok(())
                 }
+                ("reflect", ..) => packet.reflect(&self.own),
+                ("send-back", ..) => Err(packet.send_back()),
                 ("acl", ..) => packet.hold_against(&mut self.rules),
                 ("end", _, Some(Behaviour::End { flavours })) => packet.end(*flavours),
                 (

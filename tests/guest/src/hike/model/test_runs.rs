@@ -23,8 +23,8 @@ const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
 const XDP_REDIRECT: u32 = 4;
-/// The reason of packets of which the answer to their source is left.
-const TOLD: &str = "enc-too-big-told";
+/// The reasons of packets that are the answer to their source, or of which it is left.
+const ANSWERS: [&str; 2] = ["enc-too-big-told", "sent-back"];
 /// The state of each CPU that says how many sources it may tell yet, and its size.
 const TELLING: &str = "telling";
 const TELLING_BYTES: usize = 48;
@@ -77,6 +77,9 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "sid-headers",
         "sid-segments-left",
         "sid-upper-layer",
+        "no-test",
+        "test-refused",
+        "sent-back",
     ];
     let at_tcx_alone = ["enc-offload", "enc-offload-end"];
     let elsewhere = match hook {
@@ -185,7 +188,7 @@ pub(crate) fn action_of(hook: Hook, done: &Done) -> Result<u32> {
     let reasons = mflow_hike::counters::reason::reasons();
     let known = reasons.iter().find(|known| known.name == done.reason);
     let known = known.with_context(|| format!("no reason {}", done.reason))?;
-    if known.name == TOLD {
+    if ANSWERS.contains(&known.name) {
         return Ok(XDP_TX);
     }
     Ok(match (hook, known.fate) {

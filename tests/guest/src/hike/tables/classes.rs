@@ -35,8 +35,10 @@ const ENTRIES: usize = 1_000;
 const LOOKUPS: usize = 2_000;
 const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
-/// The only program that a chain has once, if it has it.
-const ONCE: &str = "lanes";
+/// The programs that a chain has once, if it has them.
+const ONCE: [&str; 2] = ["lanes", REFLECT];
+/// The one of them behind which there is nothing but answers.
+const REFLECT: &str = "reflect";
 /// The number of instructions that the verifier may look at of one program: a fifth of its limit, because that number differs
 /// between kernels by a factor of more than two.
 const MOST_VERIFIED: u32 = 1_000_000 / 5;
@@ -340,13 +342,14 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
     let here = |one: &&Program| hook == Hook::Xdp || one.at_tcx;
     let of = |ends| {
         let programs = manifest::programs().iter().filter(here);
-        let programs = programs.filter(move |one| one.ends == ends && one.name != ONCE);
+        let programs = programs.filter(move |one| one.ends == ends && !ONCE.contains(&one.name));
+        let programs = programs.filter(|one| !one.needs_answer);
         programs.map(|program| program.name).collect::<Vec<_>>()
     };
     let once = manifest::programs().iter().filter(here);
     let once: Vec<&str> = once
         .map(|one| one.name)
-        .filter(|name| *name == ONCE)
+        .filter(|name| ONCE.contains(name))
         .collect();
     let (between, last) = (of(false), of(true));
     let mixed = between.iter().copied().cycle().take(15 - once.len());
@@ -366,7 +369,13 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
         sent[..6].fill(0);
     }
     for names in alone.chain([mixed]) {
-        let text = format!("{},fw-fib", names.join(","));
+        // An answer is from an address of this host, so the kernel would not take it.
+        let end = if names.contains(&REFLECT) {
+            "send-back"
+        } else {
+            "fw-fib"
+        };
+        let text = format!("{},{end}", names.join(","));
         let class = Class {
             chain: hike.add_chain(&text.parse()?)?,
             path: Some(path),
@@ -392,6 +401,8 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
         // if this namespace forwards any.
         let expected = if names.iter().all(|name| *name == "enc") {
             &["no-headroom"][..]
+        } else if names.contains(&REFLECT) {
+            &["no-test"][..]
         } else {
             &["fw-no-route", "fw-disabled"]
         };
