@@ -10,7 +10,7 @@ const FILES: [&str; 2] = [
     "mflow/hike/v1/manager.proto",
 ];
 /// The messages that the command prints as JSON.
-const PRINTED: [&str; 11] = [
+const PRINTED: [&str; 15] = [
     "ApplyResponse",
     "DiffResponse",
     "WatchResponse",
@@ -20,6 +20,10 @@ const PRINTED: [&str; 11] = [
     "v1.Flow",
     "Counter",
     "LocalSid",
+    "SessionResult",
+    "SessionCounts",
+    "v1.Delay",
+    "Clocks",
     "StatusResponse",
     "DeviceStatus",
 ];

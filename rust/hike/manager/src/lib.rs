@@ -4,7 +4,7 @@
 //!
 //! Read in this order: [`configuration`] (what is to be, and what cannot be), [`devices`] (what this host has), `fill` (the one into
 //! tables), `kernel_routes` (and into the kernel's routes), [`store`] and `note` (where tables stay, and what they say of themselves), [`manager`] (transactions), `actual` (what is in
-//! the kernel), [`results`] and [`metrics`] (what was counted), [`v1`] and [`proto`] (messages), [`service`] (what is asked),
+//! the kernel), [`sessions`] (test packets), [`results`] and [`metrics`] (what was counted), [`v1`] and [`proto`] (messages), [`service`] (what is asked),
 //! [`socket`] (where), [`link_events`] and [`routing_events`] (what the kernel tells),
 //! [`options`] (command lines).
 
@@ -27,6 +27,7 @@ pub mod proto;
 pub mod results;
 pub mod routing_events;
 pub mod service;
+pub mod sessions;
 pub mod socket;
 pub mod store;
 

@@ -330,7 +330,7 @@ impl Manager {
         Ok(said)
     }
 
-    /// Makes the generation that counts know what this host is now: the addresses of its devices, and its own.
+    /// Makes the generation that counts know what this host is now: the addresses of its devices, its own, and its clock.
     pub fn follow(&self) -> Result<()> {
         match &self.current {
             Some(Current {
@@ -338,6 +338,8 @@ impl Manager {
                 known: Some((note, configuration)),
                 ..
             }) if note.is_of_this_version() => {
+                // Whatever keeps it from the rest: nobody else tells the clock.
+                generation.tell_clock()?;
                 let host = Host::read()?;
                 follow(generation, configuration, &host)?;
                 generation.mend_ports(&host)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters, monitors and local SIDs as OpenMetrics text.
+//! Counters, monitors, local SIDs and sessions as OpenMetrics text.
 //!
 //! What grows is a counter (`_total`), of which no scrape misses anything, however rare scrapes are. Blocks are gauges: a scrape sees the
 //! last one that is settled.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use anyhow::Result;
 use mflow_hike::counters::reason::Reason;
@@ -36,6 +36,8 @@ pub struct Counted<'a> {
     pub monitors: &'a [v1::Result],
     /// Packets of local SIDs.
     pub sids: &'a [v1::LocalSid],
+    /// Test packets.
+    pub sessions: &'a [v1::SessionResult],
 }
 
 /// Returns the text.
@@ -46,6 +48,7 @@ pub fn text(counted: &Counted<'_>) -> Result<String> {
         rules,
         monitors,
         sids,
+        sessions,
     } = *counted;
     let mut registry = Registry::with_prefix("hike");
     let revisions = Gauge::<u64, AtomicU64>::default();
@@ -105,9 +108,71 @@ pub fn text(counted: &Counted<'_>) -> Result<String> {
     registry.register("sid_packets", done, pkts);
     let came = "Bytes of these IPv6 packets as they came";
     registry.register_with_unit("sid", came, Unit::Bytes, bytes);
+    register_sessions(&mut registry, sessions);
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// Registers the counts of test packets, and the delays of the last ones.
+fn register_sessions(registry: &mut Registry, sessions: &[v1::SessionResult]) {
+    let packets = Family::<Labels, Counter>::default();
+    let (sums, measured) = (
+        Family::<[(&'static str, String); 1], Counter>::default(),
+        Family::<[(&'static str, String); 1], Counter>::default(),
+    );
+    let delays = Family::<[(&'static str, String); 3], Gauge<i64, AtomicI64>>::default();
+    for one in sessions {
+        let name = || ("session", one.session.clone());
+        let counts = one.counts.unwrap_or_default();
+        for (fate, count) in [
+            ("sent", counts.sent),
+            ("answered", counts.answered),
+            ("lost", counts.lost),
+            ("late", counts.late),
+            ("duplicate", counts.duplicates),
+            ("refused", counts.refused),
+            ("unsent", counts.unsent),
+        ] {
+            let labels = [name(), ("fate", fate.to_owned())];
+            packets.get_or_create(&labels).inc_by(count);
+        }
+        sums.get_or_create(&[name()]).inc_by(one.two_way_sum_ns);
+        let count = counts.answered - counts.unmeasured;
+        measured.get_or_create(&[name()]).inc_by(count);
+        for (of, delay) in [
+            ("two-way", one.two_way),
+            ("forward", one.forward),
+            ("backward", one.backward),
+        ] {
+            let Some(delay) = delay else {
+                continue;
+            };
+            for (quantile, ns) in [
+                ("0", delay.min_ns),
+                ("0.5", delay.median_ns),
+                ("0.9", delay.p90_ns),
+                ("0.99", delay.p99_ns),
+                ("1", delay.max_ns),
+            ] {
+                let labels = [
+                    name(),
+                    ("way", of.to_owned()),
+                    ("quantile", quantile.to_owned()),
+                ];
+                delays.get_or_create(&labels).set(ns);
+            }
+        }
+    }
+    let what = "Test packets by what has become of them, and packets that came back";
+    registry.register("session_packets", what, packets);
+    let nanoseconds = || Unit::Other("nanoseconds".to_owned());
+    let sum = "Sum of the two-way delays of test packets that were measured";
+    registry.register_with_unit("session_two_way_sum", sum, nanoseconds(), sums);
+    let count = "Test packets whose delay was measured";
+    registry.register("session_measured_packets", count, measured);
+    let last = "Delays of the last test packets, 1024 at most: one-way delays are right as far as both clocks agree";
+    registry.register_with_unit("session_delay", last, nanoseconds(), delays);
 }
 
 #[cfg(test)]
@@ -141,12 +206,32 @@ mod tests {
             packets: 7,
             bytes: 1_400,
         };
+        let delay = v1::Delay {
+            min_ns: -1_000,
+            p99_ns: 25_000_000,
+            ..v1::Delay::default()
+        };
+        let session = v1::SessionResult {
+            session: "munich".to_owned(),
+            counts: Some(v1::SessionCounts {
+                sent: 10,
+                answered: 8,
+                lost: 1,
+                unmeasured: 1,
+                ..v1::SessionCounts::default()
+            }),
+            two_way: Some(delay),
+            forward: Some(delay),
+            two_way_sum_ns: 175_000_000,
+            ..v1::SessionResult::default()
+        };
         let text = text(&Counted {
             revision: 9,
             reasons: &reasons,
             rules: &[(Action::Allow, 3), (Action::Deny, 4)],
             monitors: &[counts],
             sids: &[sid],
+            sessions: &[session],
         })
         .expect("text");
         for line in [
@@ -157,6 +242,11 @@ mod tests {
             "hike_block_packets{monitor=\"berlin\",direction=\"in\"} 8",
             "hike_rule_packets_total{rule=\"2\",action=\"deny\"} 4",
             "hike_sid_packets_total{sid=\"fc00:3::/64\",behaviour=\"exit\"} 7",
+            "hike_session_packets_total{session=\"munich\",fate=\"lost\"} 1",
+            "hike_session_two_way_sum_nanoseconds_total{session=\"munich\"} 175000000",
+            "hike_session_measured_packets_total{session=\"munich\"} 7",
+            "hike_session_delay_nanoseconds{session=\"munich\",way=\"two-way\",quantile=\"0.99\"} 25000000",
+            "hike_session_delay_nanoseconds{session=\"munich\",way=\"forward\",quantile=\"0\"} -1000",
             "hike_sid_bytes_total{sid=\"fc00:3::/64\",behaviour=\"exit\"} 1400",
             "# EOF",
         ] {
@@ -191,7 +281,7 @@ mod tests {
                 _ => {
                     let (name, number) = line.rsplit_once(' ').expect("a number");
                     let name = name.split('{').next().expect("a name");
-                    assert!(number.parse::<u64>().is_ok(), "{line}");
+                    assert!(number.parse::<i64>().is_ok(), "{line}");
                     let family = match helped.map(|family| (family, families[family])) {
                         Some((family, "counter")) => format!("{family}_total"),
                         Some((family, "gauge")) => family.to_owned(),

@@ -17,8 +17,8 @@ pub const PINS: &str = "/sys/fs/bpf/hike";
 
 /// Keeps what is configured in the kernel: chains of BPF programs at XDP or tcx, their tables and monitors, and routes
 ///
-/// Traffic does not need it: when it ends, all goes on as it is, and it finds all again when it starts. What is left half done by a
-/// transaction that was killed is then finished or undone.
+/// Traffic does not need it: when it ends, all but the sessions of test packets goes on as it is, and it finds all again when it starts.
+/// What is left half done by a transaction that was killed is then finished or undone.
 #[derive(Debug, Parser)]
 #[command(name = "hiked", version, max_term_width = 100)]
 pub struct Daemon {
@@ -101,7 +101,12 @@ pub enum Command {
     Rules,
     /// List the local SIDs, with packets and bytes that the behaviour of each was done to
     Sids,
-    /// Print counters and monitors as OpenMetrics text
+    /// Show delay and loss of test packets to reflectors
+    Sessions {
+        /// Of these sessions [default: all]
+        names: Vec<String>,
+    },
+    /// Print counters, monitors and sessions as OpenMetrics text
     Metrics,
     /// Show flows and counters, again and again
     Top(Top),

@@ -21,6 +21,7 @@ use crate::manager::{DeviceStatus, Manager};
 use crate::metrics::Counted;
 use crate::proto::Numbered as _;
 use crate::results;
+use crate::sessions::Sessions;
 use crate::{metrics, say, v1};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -33,20 +34,39 @@ struct State {
     objects: Arc<Objects>,
 }
 
+/// The senders of all that others follow.
+#[derive(Debug)]
+struct Followed {
+    state: watch::Sender<State>,
+    sessions: Sessions,
+}
+
+impl Followed {
+    /// Tells those who follow what there is now. The sessions of test packets are those of the configuration when this returns.
+    fn tell(&self, manager: &Manager) {
+        self.sessions.set(&manager.configuration().sessions);
+        self.state.send_replace(state(manager));
+    }
+}
+
 /// The service. Transactions take turns; reading waits for them.
 #[derive(Clone, Debug)]
 pub struct Service {
     manager: Arc<Mutex<Manager>>,
-    state: Arc<watch::Sender<State>>,
+    followed: Arc<Followed>,
 }
 
 impl Service {
-    /// Serves what a manager has.
+    /// Serves what a manager has, and runs the sessions of test packets that are configured. It has to be called within a runtime.
     pub fn new(manager: Manager) -> Self {
-        let state = watch::Sender::new(state(&manager));
+        let followed = Followed {
+            state: watch::Sender::new(state(&manager)),
+            sessions: Sessions::default(),
+        };
+        followed.tell(&manager);
         Self {
             manager: Arc::new(Mutex::new(manager)),
-            state: Arc::new(state),
+            followed: Arc::new(followed),
         }
     }
 
@@ -71,7 +91,7 @@ impl Service {
         wanted: impl FnOnce(&Manager) -> Result<Configuration, Status> + Send + 'static,
     ) -> Answer<v1::ApplyResponse> {
         let devices = devices().await?;
-        let state_sender = Arc::clone(&self.state);
+        let followed = Arc::clone(&self.followed);
         let done = self.with(move |manager| {
             if let Some(revision) = revision.filter(|one| *one != manager.revision()) {
                 return Err(Status::aborted(format!(
@@ -84,7 +104,7 @@ impl Service {
                 .apply(wanted, &devices)
                 .map_err(|error| refused(&error))?;
             applied.warnings.iter().for_each(say);
-            state_sender.send_replace(state(manager));
+            followed.tell(manager);
             Ok(v1::ApplyResponse {
                 revision: manager.revision(),
                 changes: applied.changes.into_iter().map(Into::into).collect(),
@@ -97,7 +117,7 @@ impl Service {
     /// Does what is configured for devices that have come, or applies a file as long as nothing is configured. Returns what should be
     /// told.
     pub async fn devices_changed(&self, devices: Devices, file: PathBuf) -> Vec<String> {
-        let state_sender = Arc::clone(&self.state);
+        let followed = Arc::clone(&self.followed);
         let done = self.with(move |manager| {
             let before = manager.revision();
             let said = match before {
@@ -105,7 +125,7 @@ impl Service {
                 _ => manager.devices_changed(&devices),
             };
             if manager.revision() != before {
-                state_sender.send_replace(state(manager));
+                followed.tell(manager);
             }
             Ok(said.unwrap_or_else(|error| vec![format!("{error:#}")]))
         });
@@ -168,7 +188,7 @@ impl v1::manager_server::Manager for Service {
 
     async fn watch(&self, _: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
         let mut known: Option<State> = None;
-        let states = WatchStream::new(self.state.subscribe());
+        let states = WatchStream::new(self.followed.state.subscribe());
         let changes = states.filter_map(move |state| {
             let nothing = Objects::new();
             let before = known.as_ref().map_or(&nothing, |known| &known.objects);
@@ -287,8 +307,22 @@ impl v1::manager_server::Manager for Service {
         Ok(Response::new(v1::LocalSidsResponse { sids }))
     }
 
+    async fn sessions(
+        &self,
+        request: Request<v1::SessionsRequest>,
+    ) -> Answer<v1::SessionsResponse> {
+        let results = self
+            .followed
+            .sessions
+            .results(&request.into_inner().sessions);
+        let sessions = results.map_err(|error| refused(&error))?;
+        Ok(Response::new(v1::SessionsResponse { sessions }))
+    }
+
     async fn metrics(&self, _: Request<v1::MetricsRequest>) -> Answer<v1::MetricsResponse> {
-        let text = self.with(|manager| {
+        let sessions = self.followed.sessions.results(&[]);
+        let sessions = sessions.map_err(|error| refused(&error))?;
+        let text = self.with(move |manager| {
             let reasons = match manager.generation() {
                 Some(generation) => generation.reasons(),
                 None => Ok(Vec::new()),
@@ -308,6 +342,7 @@ impl v1::manager_server::Manager for Service {
                     rules: &rules,
                     monitors: &counts(manager, &[])?,
                     sids: &sids(manager)?,
+                    sessions: &sessions,
                 })
             });
             text.map_err(|error| refused(&error))

@@ -14,8 +14,9 @@ use mflow_hike::{
 };
 use mflow_hike_manager::configuration::file::parse;
 use mflow_hike_manager::configuration::objects::differences;
+use mflow_hike_manager::configuration::session::TestMode;
 use mflow_hike_manager::configuration::{
-    Classed, Configuration, Counted, Fast, KernelRoute, Mac, Origin, Route, Way,
+    Classed, Configuration, Counted, Fast, KernelRoute, Mac, Origin, Route, Session, Way,
 };
 use mflow_hike_manager::v1;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -141,6 +142,32 @@ fn counted() -> impl Strategy<Value = Counted> {
     })
 }
 
+fn session() -> impl Strategy<Value = Session> {
+    let ends = (any::<bool>(), any::<bool>(), unicast(), any::<[u8; 2]>());
+    let numbers = (
+        1..=65_535u16,
+        10..=3_600_000u32,
+        10..=60_000u32,
+        option::of(0..64u8),
+    );
+    (ends, numbers).prop_map(|((is_v4, has_source, v6, v4), numbers)| {
+        let address = |last| match is_v4 {
+            true => IpAddr::from([10, v4[0], v4[1], last]),
+            false => v6.into(),
+        };
+        let (port, interval_ms, timeout_ms, dscp) = numbers;
+        Session {
+            reflector: address(1),
+            port,
+            source: has_source.then(|| address(2)),
+            interval_ms,
+            timeout_ms,
+            dscp,
+            mode: TestMode::default(),
+        }
+    })
+}
+
 fn rule() -> impl Strategy<Value = Rule> {
     let ports =
         || option::of(any::<(u16, u16)>().prop_map(|(one, other)| one.min(other)..=one.max(other)));
@@ -251,13 +278,14 @@ fn configuration() -> impl Strategy<Value = Configuration> {
         btree_map(name(), path(), 1..5),
         btree_map(name(), counted(), 0..5),
         vec(rule(), 1..12),
+        btree_map(name(), session(), 0..4),
     );
     let kernel_routes = btree_map(name(), kernel_route(), 0..4).prop_map(distinct);
     let cache = (any::<bool>(), 10..=17u8);
     let engine = (any::<bool>(), any::<bool>(), cache, kernel_routes);
     (engine, devices(), devices(), named).prop_flat_map(|(engine, devices, ports, named)| {
         let (calls, at_tcx, (no_cache, entries_bits), kernel_routes) = engine;
-        let (chains, paths, monitors, rules) = named;
+        let (chains, paths, monitors, rules, sessions) = named;
         let chains: BTreeMap<String, _> = chains
             .into_iter()
             .map(|(name, chain)| (name, CHAINS[chain].parse::<Chain>().expect("good")))
@@ -336,6 +364,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                     .collect(),
                 routes,
                 monitors: monitors.clone(),
+                sessions: sessions.clone(),
                 hook: if at_tcx { Hook::Tcx } else { Hook::Xdp },
                 cache: if no_cache { Cache::Off } else { Cache::On },
                 cache_entries: (1 << entries_bits).try_into().expect("a power of two"),

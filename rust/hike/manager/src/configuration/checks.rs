@@ -23,6 +23,9 @@ pub(crate) const OWN_CHAINS: usize = 1;
 /// Each change asks the kernel for all of its routes that are ours.
 const KERNEL_ROUTES: usize = 16_384;
 
+/// Each has a socket and, at the shortest interval, a hundred packets in a second.
+const SESSIONS: usize = 256;
+
 const MOST_NAME_BYTES: usize = 63;
 
 /// The programs that need the access list, and the hint of a class.
@@ -81,6 +84,7 @@ impl Configuration {
             (Kind::Route, "", self.routes.len(), ROUTES),
             (Kind::Inside, "devices as ", self.inside.len(), GROUPED),
             (Kind::Port, "", self.ports.len(), PORTS),
+            (Kind::Session, "", self.sessions.len(), SESSIONS),
             (Kind::KernelRoute, "", kernel_routes, KERNEL_ROUTES),
         ] {
             if count > most {
@@ -123,6 +127,7 @@ impl Configuration {
         let names = names.chain(self.behaviours.keys().map(kind(Kind::Behaviour)));
         let names = names.chain(self.flows.keys().map(kind(Kind::Flow)));
         let names = names.chain(self.monitors.keys().map(kind(Kind::Monitor)));
+        let names = names.chain(self.sessions.keys().map(kind(Kind::Session)));
         let mut names = names.chain(self.kernel_routes.keys().map(kind(Kind::KernelRoute)));
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         let is_name =
@@ -159,6 +164,9 @@ impl Configuration {
         }
         for (name, counted) in &self.monitors {
             of(Kind::Monitor, name, counted.monitor().check())?;
+        }
+        for (name, session) in &self.sessions {
+            of(Kind::Session, name, session.check())?;
         }
         for (name, route) in &self.kernel_routes {
             of(Kind::KernelRoute, name, route.check())?;

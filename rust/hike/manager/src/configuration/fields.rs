@@ -9,12 +9,18 @@ use super::route::Mac;
 /// The least MTU of IPv4: RFC 791.
 const LEAST_MTU: i64 = 68;
 const MOST_PERIOD_MS: i64 = 86_400_000;
+const MOST_INTERVAL_MS: i64 = 3_600_000;
+const MOST_TIMEOUT_MS: i64 = 60_000;
 
 mflow_hike::fields! {
     ip_source: IpAddr = text("source");
     ip_destination: IpAddr = text("destination");
     ip_next_hop: IpAddr = text("next-hop");
     via: IpAddr = text("via");
+    reflector: IpAddr = text("reflector");
+    port: u16 = number("port", 1, 65_535);
+    interval_ms: u32 = number("interval-ms", 10, MOST_INTERVAL_MS);
+    timeout_ms: u32 = number("timeout-ms", 10, MOST_TIMEOUT_MS);
     source_port: u16 = number("source-port", 0, 65_535);
     destination_port: u16 = number("destination-port", 0, 65_535);
     mac_source: Mac = text("source");

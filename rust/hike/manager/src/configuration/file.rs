@@ -249,7 +249,7 @@ berlin = { direction = "in", path = "berlin" }
     }
 
     #[test]
-    fn the_example_of_the_readme_is_good() {
+    fn the_examples_of_the_documents_are_good() {
         let readme = include_str!("../../README.md");
         let (_, rest) = readme.split_once("```toml\n").expect("an example");
         let (example, _) = rest.split_once("```").expect("its end");
@@ -260,6 +260,10 @@ berlin = { direction = "in", path = "berlin" }
             let (example, _) = example.split_once("```").expect("its end");
             read(example).expect("good");
         }
+        let delay = include_str!("../../../DELAY.md");
+        let (_, rest) = delay.split_once("```toml\n").expect("an example");
+        let (sessions, _) = rest.split_once("```").expect("its end");
+        assert_eq!(read(sessions).expect("good").sessions.len(), 1);
         let wrong = example.replace("flow-id = 1 ", "flow-id = 1048576 ");
         assert!(readme.contains(&error(&wrong).replace("hike.toml", "/etc/hike.toml")));
     }

@@ -2,7 +2,7 @@
 
 //! The configuration: read from text, checked, and compared with another one, all without a kernel.
 //!
-//! Read in this order: this file (a configuration and its parts), [`way`], [`flow`], [`route`], [`monitor`] and [`kernel`] (those parts
+//! Read in this order: this file (a configuration and its parts), [`way`], [`flow`], [`route`], [`monitor`], [`session`] and [`kernel`] (those parts
 //! that are not the library's), [`fields`] and `maps` (what serde does not know of them), [`file`] (the file that a person writes), `checks`
 //! (that all parts fit together), [`objects`] (the parts of a configuration by name, and the differences between two).
 
@@ -15,6 +15,7 @@ mod maps;
 pub mod monitor;
 pub mod objects;
 pub mod route;
+pub mod session;
 pub mod way;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ pub use self::kernel::KernelRoute;
 pub use self::monitor::Counted;
 use self::objects::{Key, Kind};
 pub use self::route::{Mac, Route};
+pub use self::session::Session;
 pub use self::way::{Fast, Origin, Way};
 
 /// A configuration, by default one with nothing in it: all packets take the kernel's path. Once it is [checked](Self::checked), every
@@ -76,6 +78,8 @@ pub struct Configuration {
     pub routes: BTreeMap<Destination, Route>,
     /// The flows that are counted, by the monitors' names.
     pub monitors: BTreeMap<String, Counted>,
+    /// The sessions of test packets, by name.
+    pub sessions: BTreeMap<String, Session>,
     /// Routes of the kernel's own, by name.
     pub kernel_routes: BTreeMap<String, KernelRoute>,
 }

@@ -53,6 +53,7 @@ kinds! {
     Flow: "flow", "flows", "Flows with classes of their own";
     Route: "route", "routes", "Routes of fw-table";
     Monitor: "monitor", "monitors", "Monitors";
+    Session: "session", "sessions", "Sessions of test packets that measure delay";
     KernelRoute: "kernel-route", "kernel-routes", "Routes of the kernel's own";
 }
 

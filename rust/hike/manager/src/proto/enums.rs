@@ -100,5 +100,5 @@ numbered! {
     Direction: Direction, "direction", In Out;
     Fate: Fate, "fate", Passed Redirected Dropped;
     KernelAction: KernelAction, "action", End EndX EndT EndDx6 EndDx4 EndDt6 EndDt4 EndDt46;
-    Kind: Kind, "kind", Engine Device Port Chain Path Class Route Monitor Behaviour Rule Flow Hook KernelRoute Inside Mode Cache CacheEntries;
+    Kind: Kind, "kind", Engine Device Port Chain Path Class Route Monitor Behaviour Rule Flow Hook KernelRoute Inside Mode Cache CacheEntries Session;
 }

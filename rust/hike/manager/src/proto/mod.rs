@@ -41,6 +41,7 @@ impl From<&Configuration> for v1::Configuration {
             flows: each(&configuration.flows, classes::flow),
             routes: each(&configuration.routes, objects::route),
             monitors: each(&configuration.monitors, objects::monitor),
+            sessions: each(&configuration.sessions, objects::session),
             kernel_routes: each(&configuration.kernel_routes, kernel::kernel_route),
         }
     }
@@ -106,6 +107,7 @@ fn objects_of(message: v1::Configuration) -> Vec<(Kind, Object)> {
         Flow: message.flows;
         Route: message.routes;
         Monitor: message.monitors;
+        Session: message.sessions;
         KernelRoute: message.kernel_routes;
     }
     all

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Chains, paths, behaviours, routes and monitors as messages, and back.
+//! Chains, paths, behaviours, routes, monitors and sessions as messages, and back.
 
 use anyhow::{bail, Error, Result};
 use mflow_hike::config::fields as library;
@@ -9,7 +9,8 @@ use mflow_hike::{Behaviour, Chain, Direction, Flavour, Flavours, Flow, Path};
 
 use super::{given, read, texts, Numbered as _};
 use crate::configuration::monitor::USUAL_PERIOD_MS;
-use crate::configuration::{fields, Counted, Route};
+use crate::configuration::session::{TestMode, USUAL_INTERVAL_MS, USUAL_PORT, USUAL_TIMEOUT_MS};
+use crate::configuration::{fields, Counted, Route, Session};
 use crate::v1;
 
 pub(super) fn chain(name: String, chain: &Chain) -> v1::Chain {
@@ -200,6 +201,39 @@ impl TryFrom<v1::Monitor> for Counted {
             flow_id: given(flow_id, library::flow_id, None)?,
             period_ms: given(message.period_ms, fields::period_ms, USUAL_PERIOD_MS)?,
             dscp_bit: given(message.dscp_bit, fields::dscp_bit, None)?,
+        })
+    }
+}
+
+pub(super) fn session(name: String, session: &Session) -> v1::Session {
+    let unusual = |number: u32, usual| (number != usual).then_some(number);
+    v1::Session {
+        name,
+        reflector: session.reflector.to_string(),
+        port: unusual(session.port.into(), USUAL_PORT),
+        source: session.source.map(|source| source.to_string()),
+        interval_ms: unusual(session.interval_ms, USUAL_INTERVAL_MS),
+        timeout_ms: unusual(session.timeout_ms, USUAL_TIMEOUT_MS),
+        dscp: session.dscp.map(u32::from),
+    }
+}
+
+impl TryFrom<v1::Session> for Session {
+    type Error = Error;
+
+    fn try_from(message: v1::Session) -> Result<Self> {
+        Ok(Self {
+            reflector: read(message.reflector, fields::reflector)?,
+            port: given(
+                message.port,
+                fields::port,
+                library::usual::<_, USUAL_PORT>(),
+            )?,
+            source: given(message.source, fields::ip_source, None)?,
+            interval_ms: given(message.interval_ms, fields::interval_ms, USUAL_INTERVAL_MS)?,
+            timeout_ms: given(message.timeout_ms, fields::timeout_ms, USUAL_TIMEOUT_MS)?,
+            dscp: given(message.dscp, library::dscp, None)?,
+            mode: TestMode::Unauthenticated,
         })
     }
 }

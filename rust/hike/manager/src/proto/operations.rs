@@ -74,6 +74,7 @@ impl Configuration {
             Object::Flow(one) => put(&mut self.flows, one, known),
             Object::Route(one) => put(&mut self.routes, one, known),
             Object::Monitor(one) => put(&mut self.monitors, one, known),
+            Object::Session(one) => put(&mut self.sessions, one, known),
             Object::KernelRoute(one) => put(&mut self.kernel_routes, one, known),
         }
     }
@@ -93,6 +94,7 @@ impl Configuration {
             Some(Kind::Flow) => self.flows.remove(name).is_some(),
             Some(Kind::Route) => remove(&mut self.routes, name),
             Some(Kind::Monitor) => self.monitors.remove(name).is_some(),
+            Some(Kind::Session) => self.sessions.remove(name).is_some(),
             Some(Kind::KernelRoute) => self.kernel_routes.remove(name).is_some(),
             Some(Kind::Engine | Kind::Hook | Kind::Mode | Kind::Cache | Kind::CacheEntries)
             | None => {
@@ -170,6 +172,7 @@ messages! {
     FlowClass: Flow, name;
     Route: Route, destination;
     Monitor: Monitor, name;
+    Session: Session, name;
     KernelRoute: KernelRoute, name;
 }
 

@@ -15,6 +15,8 @@ use crate::changes::configured;
 use crate::client::{connect, said, there, Client};
 use crate::output::{print, print_json, print_line, table, to_json};
 
+const NS_PER_MS: f64 = 1e6;
+
 pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
     match what {
         Monitor::List => list(cli).await,
@@ -134,6 +136,82 @@ pub(crate) async fn sids(cli: &Cli) -> Result<()> {
     });
     let head = ["SID", "behaviour", "packets", "bytes"];
     print_line(table(&head, rows.collect(), &[2, 3]))
+}
+
+pub(crate) async fn sessions(cli: &Cli, names: &[String]) -> Result<()> {
+    let mut client = connect(&cli.socket).await?;
+    let request = v1::SessionsRequest {
+        sessions: names.to_vec(),
+    };
+    let sessions = said(client.sessions(request).await)?.sessions;
+    if cli.json {
+        return print_json(&to_json(&sessions)?);
+    }
+    let rows = sessions.iter().flat_map(session_rows).collect();
+    let head = [
+        "session", "sent", "lost", "refused", "delay of", "min", "mean", "p50", "p90", "p99",
+        "max", "",
+    ];
+    print_line(table(&head, rows, &[1, 2, 3, 5, 6, 7, 8, 9, 10]))
+}
+
+/// Returns a row for each delay, in milliseconds; for one whose one-way delays depend on clocks that nobody keeps, with a remark.
+fn session_rows(session: &v1::SessionResult) -> Vec<Vec<String>> {
+    let counts = session.counts.unwrap_or_default();
+    let are_kept = session
+        .clocks
+        .is_some_and(|clocks| clocks.own_synchronized && clocks.reflector_synchronized);
+    let error = session.clocks.and_then(|clocks| clocks.error_ns);
+    let remark = match (are_kept, error) {
+        // CAST: the precision of what is shown.
+        (true, Some(error)) => format!("± {:.3} ms", error as f64 / NS_PER_MS),
+        (true, None) => "clocks of unknown error".to_owned(),
+        (false, _) => "clocks not synchronized".to_owned(),
+    };
+    let trouble = session.trouble.clone().unwrap_or_default();
+    let mut rows = Vec::new();
+    for (of, delay, remark) in [
+        ("both ways", session.two_way, trouble.clone()),
+        ("forward", session.forward, remark.clone()),
+        ("backward", session.backward, remark),
+    ] {
+        let Some(delay) = delay else {
+            continue;
+        };
+        let delays = [
+            delay.min_ns,
+            delay.mean_ns,
+            delay.median_ns,
+            delay.p90_ns,
+            delay.p99_ns,
+            delay.max_ns,
+        ];
+        // CAST: the precision of what is shown.
+        let delays = delays.map(|ns| format!("{:.3} ms", ns as f64 / NS_PER_MS));
+        let mut row = vec![
+            session.session.clone(),
+            counts.sent.to_string(),
+            counts.lost.to_string(),
+            counts.refused.to_string(),
+            of.to_owned(),
+        ];
+        row.extend(delays);
+        row.push(remark);
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        let mut row = vec![
+            session.session.clone(),
+            counts.sent.to_string(),
+            counts.lost.to_string(),
+            counts.refused.to_string(),
+            "none yet".to_owned(),
+        ];
+        row.resize(11, String::new());
+        row.push(trouble);
+        rows.push(row);
+    }
+    rows
 }
 
 pub(crate) async fn metrics(cli: &Cli) -> Result<()> {

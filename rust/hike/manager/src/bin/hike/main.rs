@@ -63,6 +63,7 @@ async fn run(cli: &Cli) -> Result<bool> {
         Command::Counters { all } => counted::counters(cli, *all).await?,
         Command::Rules => counted::rules(cli).await?,
         Command::Sids => counted::sids(cli).await?,
+        Command::Sessions { names } => counted::sessions(cli, names).await?,
         Command::Metrics => counted::metrics(cli).await?,
         Command::Top(options) => top::run(cli, *options).await?,
         Command::Completion { shell } => pages::completion(*shell)?,
