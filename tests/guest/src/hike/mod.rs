@@ -100,6 +100,7 @@ fn all() -> Vec<Case> {
         cache::cases(),
         delay::reflector::cases(),
         delay::path::cases(),
+        delay::sessions::cases(),
         manager::transactions::cases(),
         manager::rules::cases(),
         manager::watch::cases(),

@@ -15,3 +15,4 @@ pub(crate) mod sockopt;
 pub(crate) mod softnet;
 pub(crate) mod terminal;
 pub(crate) mod threads;
+pub(crate) mod time_service;

@@ -27,6 +27,8 @@ pub(crate) struct Asker {
     pub(crate) socket: UdpSocket,
     to: SocketAddr,
     next: u32,
+    /// Reflectors say that their clock may be wrong by this at least.
+    pub(crate) least_error: Duration,
 }
 
 impl Asker {
@@ -47,6 +49,7 @@ impl Asker {
             socket,
             to: SocketAddr::new(reflector, port),
             next: 0,
+            least_error: Duration::ZERO,
         })
     }
 
@@ -99,7 +102,9 @@ impl Asker {
             "times of {:?} to a question with times of {format:?}",
             answer.error.format()
         );
-        let (after, tai_ahead_s) = (now(), Clock::read()?.tai_ahead_s);
+        let (after, clock) = (now(), Clock::read()?);
+        self.holds_error(answer.error, clock)?;
+        let tai_ahead_s = clock.tai_ahead_s;
         let read = |stamp: Stamp| {
             let time = stamp.read(format, tai_ahead_s, after);
             time.context("no time")
@@ -109,6 +114,23 @@ impl Asker {
         ensure!(
             sent <= received + TICK && received <= answered && answered <= after + TICK,
             "sent at {sent:?}, received at {received:?}, answered at {answered:?}, read at {after:?}"
+        );
+        Ok(())
+    }
+}
+
+impl Asker {
+    /// Holds what a reflector says of its clock against what the kernel says of the same clock now: the error of one that nobody sets
+    /// grows.
+    fn holds_error(&self, said: ErrorEstimate, clock: Clock) -> Result<()> {
+        // The seconds of PTP are those of TAI, of which nobody has told.
+        let is_known = said.format() == Format::Ntp || clock.tai_ahead_s > 0;
+        let is_synchronized = clock.error.is_synchronized() && is_known;
+        let (least, most) = (self.least_error, clock.error.error());
+        let error = said.error();
+        ensure!(
+            said.is_synchronized() == is_synchronized && error >= Some(least) && error <= most,
+            "the reflector says {said:?}, and the clock is {clock:?}, wrong by {least:?} at least"
         );
         Ok(())
     }

@@ -18,6 +18,7 @@ use mflow_hike::{
 };
 use nix::net::if_::if_nametoindex;
 
+use super::answers_come;
 use super::asker::Asker;
 use crate::hike::network::{
     Network, EGRESS, INGRESS, LEFT, RIGHT, SRC, SRC_V6, TUNNEL_SOURCE, WAY1, WAY2,
@@ -91,7 +92,7 @@ fn along(engine: Engine, back: bool) -> Result<()> {
     ] {
         topology::ip_in(node, &line)?;
     }
-    netns::run(WAY2, &format!("ethtool -K {RIGHT} gro on"))?;
+    let _program = answers_come(WAY2)?;
     let [forth_flow, back_flow] = [Flow::of(&paths()[0])?, Flow::of(&paths()[1])?];
     let ingress = ingress(engine)?;
     let egress = egress(engine, back)?;

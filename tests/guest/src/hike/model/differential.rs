@@ -61,13 +61,27 @@ const ASKING: [(&str, u16, u16, Exceptions); 3] = [
     ("enc,lanes,mon-in,fw-table", 2, 1, Exceptions::Dropped),
     ("lanes,acl,fw-kernel", 1, 1, Exceptions::Left),
 ];
-/// The program that makes answers, chains with it, and the host's own destinations that have these; how often frames are for one of them.
+/// The program that makes answers, chains with it, and destinations that have these, mostly the host's own, with what becomes of answers
+/// that are too big for the path; how often frames are for one of them.
 const REFLECT: &str = "reflect";
-const REFLECTORS: [(&str, &str); 4] = [
-    ("10.77.2.0/24", "reflect,send-back"),
-    ("fd00:77:1::/48", "mon-in,reflect,send-back"),
-    ("fd00:77:2::/48", "reflect,enc,mon-in,fw-fib"),
-    ("10.1.77.0/24", "reflect,send-back"),
+const REFLECTORS: [(&str, &str, Exceptions); 8] = [
+    ("10.77.2.0/24", "reflect,send-back", Exceptions::Dropped),
+    (
+        "fd00:77:1::/48",
+        "mon-in,reflect,send-back",
+        Exceptions::Dropped,
+    ),
+    (
+        "fd00:77:2::/48",
+        "reflect,enc,mon-in,fw-fib",
+        Exceptions::Told,
+    ),
+    ("fd00:77:3::/48", "reflect,enc,fw-table", Exceptions::Left),
+    ("10.77.4.0/24", "reflect,enc,fw-fib", Exceptions::Told),
+    ("10.1.77.0/24", "reflect,send-back", Exceptions::Dropped),
+    // Of all hosts of a link, and of all of its routers.
+    ("10.15.0.255", "reflect,send-back", Exceptions::Dropped),
+    ("fd00:10::", "reflect,send-back", Exceptions::Dropped),
 ];
 const OFTEN: usize = 8;
 /// The requests that classes make in turn.
@@ -291,9 +305,10 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
         Hook::Xdp => &REFLECTORS[..],
         Hook::Tcx => &[],
     };
-    for (number, (text, chain)) in reflectors.iter().enumerate() {
+    for (number, &(text, chain, exceptions)) in reflectors.iter().enumerate() {
         let path = Path {
-            exceptions: Exceptions::Dropped,
+            mtu: 1_280,
+            exceptions,
             ..Path::new(SOURCE, sids_of(1, 3_000 + number, 1))
         };
         let destination = text.parse()?;
@@ -307,8 +322,8 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
         )?;
     }
     add_exact_flows(hook, model, &mut configuration)?;
-    for (text, _) in reflectors {
-        if let Destination::Prefix(address, _) = text.parse()? {
+    for (text, ..) in reflectors {
+        if let Destination::Prefix(address, _) | Destination::Address(address) = text.parse()? {
             configuration.destinations.extend([address; OFTEN]);
         }
     }
@@ -447,7 +462,7 @@ fn draw_chain(hook: Hook, rng: &mut Xoshiro256PlusPlus) -> String {
         .iter()
         .copied()
         .filter(|program| hook == Hook::Xdp || program.at_tcx)
-        // An answer that is put into a tunnel and is too big there would be quoted to its source with times that nobody foresees.
+        // Those chains are for destinations that are not this host's, where there is nothing to answer.
         .filter(|program| program.name != REFLECT && !program.needs_answer)
         .partition(|program| program.ends);
     loop {

@@ -24,7 +24,8 @@ impl Packet {
         if self.wire_bytes(inner_bytes, outer_bytes) > usize::from(path.mtu) {
             return Err(match path.exceptions {
                 Exceptions::Told => self.tell(path, path.mtu.into(), self.on_path + 1),
-                Exceptions::Left => "enc-too-big",
+                Exceptions::Left if self.answered.is_none() => "enc-too-big",
+                Exceptions::Left => "enc-too-big-end",
                 Exceptions::Dropped => "enc-too-big-end",
             });
         }

@@ -3,10 +3,12 @@
 //! Frames drawn at random: mostly such as are met on a wire, some with lengths and headers that are wrong.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::SystemTime;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::RngExt as _;
 
+use super::stamp;
 use crate::hike::TEST_RUN_MAC;
 
 /// The sources of frames, which are part of what identifies a flow; more than one, so that not all flows are monitored.
@@ -34,8 +36,9 @@ pub(crate) const PORTS: [(u16, u16); 2] = [(9, 53), (53, 9)];
 pub(crate) const LABEL: u32 = 0x1_2345;
 /// The ports of a test packet, and of one that a reflector seems to have sent.
 const TESTS: [(u16, u16); 4] = [(50_000, 862), (50_000, 862), (50_000, 862), (862, 862)];
-/// Bytes of the shortest test packet with its UDP header.
+/// Bytes of the shortest test packet with its UDP header, and of that header.
 const TEST_BYTES: usize = 52;
+const UDP_BYTES: usize = 8;
 /// FlowMonIDs that every other option has: of flows that differ in nothing else.
 pub(crate) const FLOW_IDS: [u32; 2] = [0, 0xa_bcde];
 /// The numbers of VLANs that most tags have.
@@ -145,6 +148,16 @@ fn packet(
             // CAST: shorter than the longest frame.
             let length = (payload.len() as u16).wrapping_add_signed(differs);
             payload[4..6].copy_from_slice(&length.to_be_bytes());
+            // Now and then without a checksum, or like an answer.
+            match rng.random_range(0..8) {
+                0 => payload[6..8].fill(0),
+                1 => {
+                    let at = UDP_BYTES + stamp::ANSWER_TIMES_AT[rng.random_range(0..2)];
+                    let s = stamp::seconds(SystemTime::now())[rng.random_range(0..2)];
+                    payload[at..at + 4].copy_from_slice(&s.to_be_bytes());
+                }
+                _ => {}
+            }
         }
         payload[..2].copy_from_slice(&from.to_be_bytes());
         payload[2..4].copy_from_slice(&to.to_be_bytes());
@@ -166,7 +179,13 @@ fn packet(
                 protocol = if seen { 4 } else { 41 };
                 payload = packet(rng, inside, destinations, false);
             }
-            v6(rng, destination, hop_limit, protocol, &payload)
+            let mut packet = v6(rng, destination, hop_limit, protocol, &payload);
+            // Now and then a test packet seems to come from the one that it is for.
+            let is_test = payload.get(2..4) == Some(&TESTS[0].1.to_be_bytes());
+            if is_test && outermost && rng.random_range(0..16) == 0 {
+                packet.copy_within(24..40, 8);
+            }
+            packet
         }
     }
 }

@@ -267,6 +267,14 @@ pub(crate) fn routes(model: &mut Model) -> Result<()> {
         model.fib.push((prefix(text)?, own));
         model.own.push(prefix(text)?);
     }
+    for text in [
+        "10.15.0.255/32",
+        "10.16.0.255/32",
+        "fd00:f::/128",
+        "fd00:10::/128",
+    ] {
+        model.of_several.push(prefix(text)?);
+    }
     model.tables.insert(MAIN_TABLE, main);
     let other = hop(PORT_MAC, Some(TABLE_MAC), true);
     let other = (prefix("2001:db8:1::/48")?, other);

@@ -58,6 +58,8 @@ pub(crate) struct Model {
     pub(crate) fib: Vec<(Prefix, Hop)>,
     /// The destinations that are the host's own.
     pub(crate) own: Vec<Prefix>,
+    /// Those of them that other hosts of a link have, too.
+    pub(crate) of_several: Vec<Prefix>,
     /// The kernel's tables, by number.
     pub(crate) tables: BTreeMap<u32, Vec<(Prefix, Hop)>>,
     /// The access list, and how many packets each rule has decided on.
@@ -153,7 +155,7 @@ impl Model {
                     packet.ask(class.lanes);
                     Ok(())
                 }
-                ("reflect", ..) => packet.reflect(&self.own),
+                ("reflect", ..) => packet.reflect(&self.own, &self.of_several),
                 ("send-back", ..) => Err(packet.send_back()),
                 ("acl", ..) => packet.hold_against(&mut self.rules),
                 ("end", _, Some(Behaviour::End { flavours })) => packet.end(*flavours),

@@ -3,6 +3,7 @@
 //! The model of the reflector: RFC 8762, 4.3, without state. The times in an answer are those of the program, as nobody can foresee them.
 
 use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 use super::packet::{Answered, Packet, UDP};
 use super::programs::{matches, routable, Prefix};
@@ -14,11 +15,41 @@ const HOP_LIMIT: u8 = 255;
 /// The byte of a test packet that has the bit for the format of its times, and that bit.
 const FORMAT_AT: usize = 12;
 const FORMAT: u8 = 0x40;
+/// The fields where answers have the times at which their question was received, and sent. Questions have none of a minute around now.
+pub(crate) const ANSWER_TIMES_AT: [usize; 2] = [16, 28];
+const NEAR: Duration = Duration::from_secs(60);
+/// From 1900, where seconds of NTP begin, to 1970, where those of PTP do.
+const BEGINNINGS_S: [u64; 2] = [2_208_988_800, 0];
+
+/// Returns the seconds of a time, as a test packet has them in each of both formats; TAI and UTC differ by less than a minute.
+pub(crate) fn seconds(time: SystemTime) -> [u32; 2] {
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    // CAST: of one era.
+    BEGINNINGS_S.map(|s| (since.as_secs() + s) as u32)
+}
+
+/// Returns whether a test packet has a time of now where only answers have times.
+fn is_answer(test: &[u8]) -> bool {
+    let now = SystemTime::now();
+    let (first, last) = (seconds(now - NEAR), seconds(now + NEAR));
+    ANSWER_TIMES_AT.into_iter().any(|at| {
+        let field = u32::from_be_bytes([test[at], test[at + 1], test[at + 2], test[at + 3]]);
+        let mut around = first.into_iter().zip(last);
+        around.any(|(first, last)| field.wrapping_sub(first) <= last.wrapping_sub(first))
+    })
+}
 
 impl Packet {
     /// Makes the packet its own answer.
-    pub(crate) fn reflect(&mut self, own: &[Prefix]) -> Result<(), &'static str> {
-        let is_own = |address: IpAddr| own.iter().any(|own| matches(*own, address));
+    pub(crate) fn reflect(
+        &mut self,
+        own: &[Prefix],
+        of_several: &[Prefix],
+    ) -> Result<(), &'static str> {
+        let is_in = |some: &[Prefix], address| some.iter().any(|one| matches(*one, address));
+        let is_own = |address: IpAddr| is_in(own, address);
         let (source, destination) = self.ends();
         let v6 = self.is_v6();
         let header_bytes = if v6 { 40 } else { 20 };
@@ -32,7 +63,7 @@ impl Packet {
         if !is_plain || self.frame.len() < test_at || self.half(udp_at + 2) != Some(PORT) {
             return Err("no-test");
         }
-        if !is_own(destination) {
+        if !is_own(destination) || is_in(of_several, destination) {
             return Err("no-test");
         }
         let half = |at: usize| self.half(udp_at + at).unwrap_or(0);
@@ -48,6 +79,9 @@ impl Packet {
             return Err("test-refused");
         }
         let question = self.frame[test_at..test_at + TEST_BYTES].to_vec();
+        if is_answer(&question) {
+            return Err("test-refused");
+        }
         let ip = self.ip_mut();
         let (addresses_at, address_bytes) = if v6 { (8, 16) } else { (12, 4) };
         ip[addresses_at..addresses_at + 2 * address_bytes].rotate_left(address_bytes);

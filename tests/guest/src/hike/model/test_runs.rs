@@ -25,9 +25,11 @@ const XDP_TX: u32 = 3;
 const XDP_REDIRECT: u32 = 4;
 /// The reasons of packets that are the answer to their source, or of which it is left.
 const ANSWERS: [&str; 2] = ["enc-too-big-told", "sent-back"];
-/// The state of each CPU that says how many sources it may tell yet, and its size.
+/// The states of each CPU that say how many sources it may tell yet, and how many test packets it may answer, and their sizes.
 const TELLING: &str = "telling";
 const TELLING_BYTES: usize = 48;
+const REFLECTING: &str = "reflecting";
+const REFLECTING_BYTES: usize = 16;
 /// `linux/pkt_cls.h`; others have their turn (-1), or the packet leaves by this device.
 const TC_ACT_UNSPEC: u32 = u32::MAX;
 const TC_ACT_SHOT: u32 = 2;
@@ -51,6 +53,8 @@ pub(crate) fn occurs(hook: Hook, reason: &str) -> bool {
         "headers-apart",
         "fw-buffers",
         "port-dropped",
+        // Instances rest before they have answered so many.
+        "test-too-often",
         // Reasons of the host's routing have cases of their own.
         "fw-tunnel",
         "fw-disabled",
@@ -174,13 +178,18 @@ impl TestRuns {
     }
 }
 
-/// Lets an instance tell as many sources as after a rest.
+/// Lets an instance tell as many sources, and answer as many test packets, as after a rest.
 pub(crate) fn rest(hike: &Hike) -> Result<()> {
-    let telling = Map::from_map_data(MapData::from_pin(hike.folder().join(TELLING))?)?;
-    let mut telling: PerCpuArray<MapData, [u8; TELLING_BYTES]> = telling.try_into()?;
-    let cpus = telling.get(&0, 0)?.len();
-    let none = PerCpuValues::try_from(vec![[0; TELLING_BYTES]; cpus])?;
-    Ok(telling.set(0, none, 0)?)
+    forget::<TELLING_BYTES>(hike, TELLING)?;
+    forget::<REFLECTING_BYTES>(hike, REFLECTING)
+}
+
+fn forget<const BYTES: usize>(hike: &Hike, name: &str) -> Result<()> {
+    let state = Map::from_map_data(MapData::from_pin(hike.folder().join(name))?)?;
+    let mut state: PerCpuArray<MapData, [u8; BYTES]> = state.try_into()?;
+    let cpus = state.get(&0, 0)?.len();
+    let none = PerCpuValues::try_from(vec![[0; BYTES]; cpus])?;
+    Ok(state.set(0, none, 0)?)
 }
 
 /// Returns what the hook does with a packet of which the model says this.

@@ -22,7 +22,12 @@ const FRAGMENT: u8 = 44;
 impl Packet {
     /// Becomes the answer to its source that this many headers of the path leave of `most` bytes. Returns the reason.
     pub(crate) fn tell(&mut self, path: &Path, most: usize, headers: usize) -> &'static str {
-        match self.answer(path, most, headers) {
+        // The source of an answer to a test packet is this host.
+        let told = self
+            .answered
+            .is_none()
+            .then(|| self.answer(path, most, headers));
+        match told.flatten() {
             Some(answer) => {
                 self.frame = answer;
                 "enc-too-big-told"
