@@ -126,9 +126,12 @@ impl Wire {
     /// Runs `send`, and returns what is seen of the packet that it sends.
     pub(crate) fn see(&self, send: impl FnOnce() -> Result<()>) -> Result<Seen> {
         send()?;
+        let delivered = self.dst.receive(&MARK).context("at the end")?;
+        // The kernel's End writes into the packet that a capture shares, so that is read when the packet has passed.
+        let on_the_way = self.way1.receive(&MARK).context("at the first waypoint")?;
         Ok(Seen {
-            on_the_way: self.way1.receive(&MARK).context("at the first waypoint")?,
-            delivered: self.dst.receive(&MARK).context("at the end")?,
+            on_the_way,
+            delivered,
         })
     }
 }

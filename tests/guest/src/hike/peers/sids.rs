@@ -237,6 +237,7 @@ struct Wire {
     /// The frames that a node receives, and those that it sends on.
     into: PacketSocket,
     out_of: PacketSocket,
+    dst: PacketSocket,
     /// Without it, dst would answer that nobody listens, and send the packet back for that.
     _sink: UdpSocket,
 }
@@ -252,15 +253,29 @@ impl Wire {
             src: PacketSocket::open(SRC, RIGHT)?,
             into: PacketSocket::open(node, LEFT)?,
             out_of: PacketSocket::open(next, LEFT)?,
+            dst: PacketSocket::open(DST, LEFT)?,
             _sink: netns::within(DST, || Ok(UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT))?))?,
         })
     }
 
-    /// Sends what the kernel of ingress encapsulates; returns what one of these sees of it.
-    fn carry(&self, shape: Shape, to: &PacketSocket) -> Result<Vec<u8>> {
+    /// Sends what the kernel of ingress encapsulates. Returns the frame that comes to the node, which must not take it further.
+    fn carry_into(&self, shape: Shape) -> Result<Vec<u8>> {
+        self.carry(shape, || self.into.receive(&MARK))
+    }
+
+    /// Does the same with a frame that the node sends on. Returns that frame as it is when the packet has come to its end: the next node's
+    /// kernel writes into what a socket has seen.
+    fn carry_out(&self, shape: Shape) -> Result<Vec<u8>> {
+        self.carry(shape, || {
+            self.dst.receive(&MARK).context("at the end")?;
+            self.out_of.receive(&MARK)
+        })
+    }
+
+    fn carry(&self, shape: Shape, see: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         by_kernel(shape, |()| {
             self.src.send(&frame(shape, 0, HOP_LIMIT)?)?;
-            to.receive(&MARK)
+            see()
         })
     }
 }
@@ -364,16 +379,12 @@ fn compare(role: &Role, hike: &mut Hike) -> Result<()> {
     let replace = |route: String| topology::ip_in(role.node, &format!("route replace {route}"));
     // The kernel's behaviours write into what a socket has seen, so none is there while one looks.
     replace(format!("blackhole {}", role.sids))?;
-    let into = wire
-        .carry(role.shape, &wire.into)
-        .context("into the node")?;
+    let into = wire.carry_into(role.shape).context("into the node")?;
     replace(format!(
         "{} encap seg6local action {} dev {}",
         role.sids, role.kernels, role.device
     ))?;
-    let kernels = wire
-        .carry(role.shape, &wire.out_of)
-        .context("out of the kernel")?;
+    let kernels = wire.carry_out(role.shape).context("out of the kernel")?;
     let exhausted = exhausted(role, &into)?;
     let kernels_answer = answer(role.node, &exhausted)?;
 
@@ -386,9 +397,7 @@ fn compare(role: &Role, hike: &mut Hike) -> Result<()> {
     let behaviour = hike.add_behaviour(&role.behaviour)?;
     hike.set_local_sid(role.sids.parse()?, class, behaviour)?;
     attach(hike, role.node)?;
-    let ours = wire
-        .carry(role.shape, &wire.out_of)
-        .context("out of the programs")?;
+    let ours = wire.carry_out(role.shape).context("out of the programs")?;
     let our_answer = answer(role.node, &exhausted)?;
     ensure!(
         ours == kernels,
