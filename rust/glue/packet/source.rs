@@ -243,7 +243,7 @@ impl Host<SkBuff> for KernelHost<'_> {
                 counters.add_owned(Counter::LostNotifications, 1);
             }
         }
-        // SAFETY: Any context.
+        // SAFETY: The call may come from any context: it only queues work.
         unsafe { ffi::mflow_tell_soon() };
     }
 }

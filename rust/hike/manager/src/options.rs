@@ -18,7 +18,7 @@ pub const PINS: &str = "/sys/fs/bpf/hike";
 /// Keeps what is configured in the kernel: chains of BPF programs at XDP or tcx, their tables and monitors, and routes
 ///
 /// Traffic does not need it: when it ends, all but the sessions of test packets goes on as it is, and it finds all again when it starts.
-/// What is left half done by a transaction that was killed is then finished or undone.
+/// A transaction that was killed half-way is then finished or undone.
 #[derive(Debug, Parser)]
 #[command(name = "hiked", version, max_term_width = 100)]
 pub struct Daemon {

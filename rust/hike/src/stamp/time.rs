@@ -20,10 +20,10 @@ const ERA_S: u64 = 1 << 32;
 /// A format of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// That of NTP, which every node knows.
+    /// The format of NTP, which every node knows.
     #[default]
     Ntp,
-    /// That of PTP, truncated to 64 bits.
+    /// The format of PTP, truncated to 64 bits.
     Ptp,
 }
 
