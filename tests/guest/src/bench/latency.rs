@@ -18,6 +18,9 @@ use crate::network::topology::{Family, CLIENT};
 const REPLY_EVERY_UDP: u32 = 100;
 const REPLY_EVERY_TCP: u32 = 4;
 const REPLY_EVERY_AT_A_RATE: u32 = 20;
+/// So many packets show that messages arrive. Messages that wait for one another's answers are few in a second.
+const FIRST_PKTS: u64 = 1000;
+const FIRST_PKTS_IN_TURN: u64 = 100;
 /// Room for what arrives while the application's CPU is away.
 const SOCKET_BYTES: usize = 16 << 20;
 
@@ -62,8 +65,12 @@ pub(super) fn measure(case: &Case, messages: Messages) -> Result<End> {
         transport,
         clients,
         bytes,
-        ..
+        pace,
     } = messages;
+    let first_pkts = match pace {
+        Pace::PingPong => FIRST_PKTS_IN_TURN,
+        Pace::FlatOut | Pace::Rate { .. } => FIRST_PKTS,
+    };
     let mode = messages.mode();
     stack::prepare(&case.stack, "eth0")?;
     let AppEndpoint {
@@ -113,7 +120,7 @@ pub(super) fn measure(case: &Case, messages: Messages) -> Result<End> {
     }
     command::wait_until("messages arrive", || {
         programs.iter_mut().try_for_each(Program::must_run)?;
-        Ok(counts()?.packets > start + 1000)
+        Ok(counts()?.packets > start + first_pkts)
     })?;
     // Fragments have no ports from which the overlay could make one: those of all clients are one flow outside.
     let flows = match transport {
