@@ -24,6 +24,13 @@ DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
 /* Set for good where net.core.gro_normal_batch is 1: what GRO lets through is gone at once, before what it holds. */
 static bool mflow_lists_off __read_mostly;
 
+/* Gives up the packets of a batch that are under way: no lane waits for them. */
+static void mflow_give_up(struct mflow_carried *carried, struct mflow_owed *owed)
+{
+	carried->arrived += owed->pkts;
+	WRITE_ONCE(owed->pkts, 0);
+}
+
 /*
  * Counts packets of a batch that are under way on this CPU. A batch that has no count yet takes that of one whose packets have all
  * arrived. There is one, unless lanes have moved here.
@@ -33,19 +40,25 @@ void mflow_owe(struct mflow_carried *carried, u32 tag, u32 pkts)
 	struct mflow_owed *places = carried->owed[mflow_stock_slot(tag)], *owed = NULL;
 	unsigned int i;
 
-	WRITE_ONCE(carried->given, carried->given + pkts);
 	for (i = 0; i < MFLOW_OWED; i++) {
 		if (places[i].tag == tag) {
-			places[i].pkts += pkts;
-			return;
+			owed = &places[i];
+			break;
 		}
 		if (!places[i].pkts)
 			owed = &places[i];
 	}
-	if (!owed)
+	if (!owed) {
 		owed = &places[tag & (MFLOW_OWED - 1)];
-	owed->tag = tag;
-	owed->pkts = pkts;
+		mflow_give_up(carried, owed);
+	}
+	if (!owed->pkts) {
+		owed->tag = tag;
+		WRITE_ONCE(owed->since, carried->given);
+	}
+	/* Pairs with the acquire in mflow_has_come_through(): who sees these packets sees since when they are under way. */
+	smp_store_release(&owed->pkts, owed->pkts + pkts);
+	WRITE_ONCE(carried->given, carried->given + pkts);
 }
 
 /*
@@ -191,11 +204,12 @@ static bool mflow_backlog_has_passed(unsigned int tail)
 }
 
 /*
- * Begins to wait for the end of a batch. In the worker's poll. Most batches arrive in full, which is the end.
- * Where packets are missing (dropped, or joined by defragmentation), they are known to be so when each queue has
- * had time for all that lanes have given on this CPU and that has not arrived.
+ * Begins to wait for the end of a batch. In the worker's poll. Most batches arrive in full, which is the end. It does not matter what
+ * arrives of other lanes' batches: their packets may have a shorter way. Where packets are missing (dropped, or joined by
+ * defragmentation), they are known to be so when each queue has had time for all that lanes have given on this CPU and that has not
+ * arrived.
  */
-void mflow_worker_settle(struct mflow_worker *worker)
+void mflow_worker_settle(struct mflow_worker *worker, u32 tag)
 {
 	const struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
 	struct mflow_way *way = &worker->way;
@@ -203,7 +217,7 @@ void mflow_worker_settle(struct mflow_worker *worker)
 
 	way->settles = true;
 	way->cpu = smp_processor_id();
-	way->given = carried->given;
+	way->tag = tag;
 	way->polls = missing / MFLOW_TURN_PKTS + 2;
 	way->passes = MFLOW_MOST_QUEUES;
 	way->tail = 0;
@@ -214,11 +228,13 @@ bool mflow_worker_has_settled(struct mflow_worker *worker)
 {
 	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
 	struct mflow_way *way = &worker->way;
+	struct mflow_owed *owed;
 
 	/* Since then the worker has moved, and has followed its packets. */
 	if (!way->settles || way->cpu != smp_processor_id())
 		goto settled;
-	if ((s32)(carried->arrived - way->given) >= 0)
+	owed = mflow_owed_find(carried, way->tag);
+	if (!owed)
 		goto settled;
 	if (way->polls) {
 		way->polls--;
@@ -231,11 +247,8 @@ bool mflow_worker_has_settled(struct mflow_worker *worker)
 		way->tail = mflow_backlog_tail();
 		return false;
 	}
-	/* Packets that are still missing do not come any more. Those that do are more than lanes wait for. */
-	if ((s32)(carried->arrived - way->given) < 0) {
-		memset(carried->owed, 0, sizeof(carried->owed));
-		WRITE_ONCE(carried->arrived, way->given);
-	}
+	/* Packets that are still missing do not come any more. Those that do are more than the lane waits for. */
+	mflow_give_up(carried, owed);
 settled:
 	way->settles = false;
 	return true;

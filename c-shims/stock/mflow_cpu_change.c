@@ -72,6 +72,24 @@ static bool mflow_backlog_is_empty(unsigned int cpu)
 }
 
 /*
+ * Returns whether all packets have arrived that lanes had given to the stack on a CPU when they had given this many there. Of batches
+ * that had begun by then, all packets count, also those that were given later.
+ */
+static bool mflow_has_come_through(const struct mflow_carried *from, u32 given)
+{
+	const struct mflow_owed *owed = &from->owed[0][0];
+	unsigned int i;
+
+	for (i = 0; i < MFLOW_SLOTS * MFLOW_OWED; i++) {
+		/* Pairs with the release in mflow_count_arrived(): what has arrived waits by then, or is parked. And with that in mflow_owe(). */
+		if (smp_load_acquire(&owed[i].pkts) &&
+		    (s32)(READ_ONCE(owed[i].since) - given) < 0)
+			return false;
+	}
+	return true;
+}
+
+/*
  * Returns whether the worker need not wait any longer: all packets that it has given to the stack on the CPU that it has left have
  * arrived, or the time is over.
  */
@@ -93,9 +111,7 @@ static bool mflow_has_left(struct mflow_way *way)
 		way->from_given = READ_ONCE(from->given);
 		way->until = jiffies + msecs_to_jiffies(MFLOW_FOLLOW_MS);
 	}
-	/* Pairs with the release in mflow_count_arrived(): what has arrived waits by then, or is parked. */
-	return (s32)(smp_load_acquire(&from->arrived) - way->from_given) >= 0 &&
-	       mflow_run_is_empty(way->from);
+	return mflow_has_come_through(from, way->from_given) && mflow_run_is_empty(way->from);
 }
 
 /* Returns whether the worker is to be polled again before it carries anything. In the worker's poll. */

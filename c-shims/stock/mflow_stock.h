@@ -159,16 +159,18 @@ struct mflow_looked {
  * struct mflow_owed - a batch whose packets are under way on a CPU
  * @tag:	its tag; 0: there has been none
  * @pkts:	the packets on the wire that lanes have given, and that have not arrived
+ * @since:	the number of packets that lanes had given before the first of these
  */
 struct mflow_owed {
 	u32	tag;
 	u32	pkts;
+	u32	since;
 };
 
 /**
- * struct mflow_carried - the packets that lanes have given to the stack on a CPU, and those that have come to the merge point
+ * struct mflow_carried - the packets that lanes have given to the stack on a CPU, and those that are not under way any more
  * @given:	packets on the wire; wraps
- * @arrived:	the same
+ * @arrived:	the same: those that have come to the merge point, or have been given up. The rest is @pkts of @owed together.
  * @tags:	for each slot, the tag that a lane has given last
  * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
@@ -200,7 +202,7 @@ struct mflow_worker;
 
 int mflow_receive_behind_hook(struct sk_buff *skb);
 void mflow_owe(struct mflow_carried *carried, u32 tag, u32 pkts);
-void mflow_worker_settle(struct mflow_worker *worker);
+void mflow_worker_settle(struct mflow_worker *worker, u32 tag);
 bool mflow_worker_has_settled(struct mflow_worker *worker);
 
 /* mflow_cpu_change.c: where a worker has moved */

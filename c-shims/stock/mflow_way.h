@@ -19,7 +19,7 @@
  * struct mflow_way - waits until the stack's queues on this CPU are through with what the worker has given
  * @settles:	it waits
  * @cpu:	the CPU on which it waits
- * @given:	the number of packets that lanes had given to the stack on that CPU
+ * @tag:	the batch for whose packets it waits
  * @polls:	the polls that are left until queues of devices are through
  * @passes:	the times that the backlog has to be through after that
  * @tail:	up to where the backlog has to be through next
@@ -32,7 +32,7 @@
 struct mflow_way {
 	bool		settles;
 	unsigned int	cpu;
-	u32		given;
+	u32		tag;
 	unsigned int	polls;
 	unsigned int	passes;
 	unsigned int	tail;

@@ -265,7 +265,7 @@ extern "C" {
     pub fn mflow_xdp_wait();
     pub fn mflow_device_dispatch_early(dev: *mut net_device);
     pub fn mflow_device_end_redirect(dev: *mut net_device);
-    pub fn mflow_worker_settle(worker: *mut mflow_worker);
+    pub fn mflow_worker_settle(worker: *mut mflow_worker, tag: u32);
     pub fn mflow_worker_has_settled(worker: *mut mflow_worker) -> bool;
     pub fn mflow_worker_follows(worker: *mut mflow_worker) -> bool;
 

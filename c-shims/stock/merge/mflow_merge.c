@@ -144,16 +144,15 @@ static bool mflow_may_be_copy(const struct sk_buff *skb)
 static u32 mflow_count_arrived(struct mflow_carried *carried, u32 tag, u32 pkts)
 {
 	struct mflow_owed *owed = mflow_owed_find(carried, tag);
-	u32 due = owed ? min(owed->pkts, pkts) : 0;
-	u32 arrived = carried->arrived + due;
+	u32 due;
 
-	if (due)
-		owed->pkts -= due;
 	/* Before they came they may have been given up. */
-	if ((s32)(arrived - carried->given) > 0)
-		arrived = carried->given;
-	/* Pairs with the acquire in mflow_has_left(): what is to be parked waits by then. */
-	smp_store_release(&carried->arrived, arrived);
+	if (!owed)
+		return pkts;
+	due = min(owed->pkts, pkts);
+	carried->arrived += due;
+	/* Pairs with the acquire in mflow_has_come_through(): what is to be parked waits by then. */
+	smp_store_release(&owed->pkts, owed->pkts - due);
 	return pkts - due;
 }
 

@@ -597,7 +597,7 @@ impl Lane {
                     if way::RUNS_TO_COMPLETION {
                         complete(slots, tag);
                     } else {
-                        worker.settle();
+                        worker.settle(tag);
                         // SAFETY: We are in the poll.
                         unsafe { *self.settling.get() = tag };
                         break;

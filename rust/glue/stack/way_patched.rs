@@ -170,7 +170,7 @@ pub(super) unsafe fn keep_behind(_skb: NonNull<sk_buff>, _cpu: u32) -> bool {
 
 /// Begins to wait until the queues of this CPU are through with what the worker has received. It is in no queue here.
 #[inline]
-pub(super) unsafe fn settle(_worker: *mut mflow_worker) {}
+pub(super) unsafe fn settle(_worker: *mut mflow_worker, _tag: Tag) {}
 
 /// Returns whether the queues are through. They always are.
 #[inline]

@@ -214,16 +214,16 @@ unsafe fn has_numbers(dev: *const net_device) -> bool {
     unsafe { ffi::mflow_device_has_napi_id(dev) }
 }
 
-/// Begins to wait until the queues of this CPU are through with what the worker has received. Its poll is called again and again
-/// until [`has_settled`] says so.
+/// Begins to wait until all packets have arrived that the worker has received of a batch. Its poll is called again and again until
+/// [`has_settled`] says so.
 ///
 /// # Safety: called in the worker's poll.
-pub(super) unsafe fn settle(worker: *mut mflow_worker) {
+pub(super) unsafe fn settle(worker: *mut mflow_worker, tag: Tag) {
     // SAFETY: By the contract.
-    unsafe { ffi::mflow_worker_settle(worker) };
+    unsafe { ffi::mflow_worker_settle(worker, tag.word()) };
 }
 
-/// Returns whether the queues are through with what the worker had received when [`settle`] was called.
+/// Returns whether the packets of the batch that [`settle`] was called with have arrived, or do not come any more.
 ///
 /// # Safety: called in the worker's poll.
 pub(super) unsafe fn has_settled(worker: *mut mflow_worker) -> bool {

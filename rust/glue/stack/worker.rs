@@ -209,15 +209,14 @@ impl Polling<'_> {
         unsafe { way::follows(self.worker) }
     }
 
-    /// Makes the poll be called again and again until the packets received so far have [left the queues](Self::has_settled).
+    /// Makes the poll be called again and again until the packets received of a batch [have arrived](Self::has_settled).
     #[inline]
-    pub(crate) fn settle(self) {
+    pub(crate) fn settle(self, tag: Tag) {
         // SAFETY: By the invariant we are in the worker's poll.
-        unsafe { way::settle(self.worker) };
+        unsafe { way::settle(self.worker, tag) };
     }
 
-    /// Returns whether the stack's queues on this CPU are through with the packets that had been received at
-    /// [`settle`](Self::settle).
+    /// Returns whether the packets of the batch that [`settle`](Self::settle) was called with have arrived, or do not come any more.
     #[inline]
     pub(crate) fn has_settled(self) -> bool {
         // SAFETY: By the invariant we are in the worker's poll.

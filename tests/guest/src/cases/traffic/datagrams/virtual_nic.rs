@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Packets that a virtual NIC hands over in one piece. Each counts as the packets that it was on the wire. They are large, so few
-//! of them fill the memory that may wait for a lane.
+//! of them fill the memory that may wait for a lane. They end on the host, so they arrive before those that go through a tunnel.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -15,9 +16,11 @@ use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
 use crate::network::virtual_nic::{self, VirtualNic};
 use crate::traffic::datagrams::receiver::{self, Receiver};
-use crate::traffic::datagrams::run::wait_quiet;
+use crate::traffic::datagrams::run::{wait_quiet, Datagrams};
 use crate::traffic::hog::Hog;
 use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::Live as _;
 
 /// Datagrams in a frame, and their size.
 const DATAGRAMS: u64 = 40;
@@ -37,6 +40,11 @@ const BURST_FRAMES: usize = 400;
 const FRAMES_BETWEEN_LOOKS: usize = 16;
 /// The number of holds that are tried. A burst may end just before a hold begins, or a slow host may send it over several holds.
 const MOST_HOLDS: u32 = 8;
+/// The packets of a batch of the flow beside, and its time. Batches end often, each with packets in the stack's queues.
+const BESIDE_BATCH_PKTS: u32 = 16;
+const BESIDE: Duration = Duration::from_secs(3);
+/// The time between two frames: lanes have time for both flows.
+const BETWEEN_FRAMES: Duration = Duration::from_millis(1);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![
@@ -61,6 +69,12 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
                 rig.settle()?;
                 Ok(outcome)
             },
+        ),
+        Case::of_module(
+            "virtual-nic/beside",
+            "packets that arrive at once end no batch of another flow, whose packets are in queues of the same CPU",
+            Run::Plain,
+            beside,
         ),
     ]
 }
@@ -138,6 +152,47 @@ fn with_split_flow(
             outcome.reordered
         );
         Ok(())
+    })
+}
+
+/// Splits a flow to the host beside one through the tunnel, on the same lanes' CPUs. Each has its own source.
+fn beside(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs::of(2, BESIDE_BATCH_PKTS);
+    rig.unnoticed(&rig.plan::<Datagrams>(), &knobs, |live| {
+        live.wait_split_since(0)?;
+        let mut flow = Flow {
+            nic: VirtualNic::add()?,
+            pattern: Pattern::default(),
+            sequence: 0,
+        };
+        mflow::write("devices", &format!("+{}", virtual_nic::NAME))?;
+        let socket = receiver::bind(&virtual_nic::ADDRESS)?;
+        let receiver = Receiver::of(vec![socket], 1, usize::from(BYTES));
+        let (before, ended) = (mflow::flows_split()?, AtomicBool::new(false));
+        let send = || {
+            cpu::pin(cpu::NIC)?;
+            // ORDERING: The thread is joined after the store.
+            while !ended.load(Ordering::Relaxed) {
+                flow.send()?;
+                thread::sleep(BETWEEN_FRAMES);
+            }
+            Ok(())
+        };
+        let result = thread::scope(|scope| {
+            let sender = scope.spawn(send);
+            let flows = live.flow_for(BESIDE);
+            // ORDERING: See the load.
+            ended.store(true, Ordering::Relaxed);
+            threads::result(sender.join()).and(flows)
+        });
+        wait_quiet(|| receiver.arrivals(), flow.sequence);
+        let received = receiver.stop()?.outcome(flow.sequence);
+        let split = mflow::flows_split()? - before;
+        mflow::write("devices", &format!("-{}", virtual_nic::NAME))?;
+        result?;
+        ensure!(split > 0, "the flow beside was not split");
+        received.require_whole()?;
+        received.require_order()
     })
 }
 
