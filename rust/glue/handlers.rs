@@ -243,7 +243,13 @@ impl Handlers for PacketPath {
 
     #[inline]
     fn passed(packet: BorrowedSkb<'_>) {
-        note_arrived(pool::slots(), packet.tag(), packet.wire_pkts());
+        let (slots, tag, pkts) = (pool::slots(), packet.tag(), packet.wire_pkts());
+        if !way::RUNS_TO_COMPLETION {
+            // Data that others may be in front of.
+            let late = &slots.slot(tag.slot()).counters;
+            late.add_shared(Counter::LatePkts, u64::from(pkts));
+        }
+        note_arrived(slots, tag, pkts);
     }
 
     #[inline]

@@ -196,9 +196,12 @@ static unsigned int mflow_park_and_merge(const struct mflow_ops *ops, struct sk_
 {
 	u32 pkts = mflow_stock_wire_pkts(skb);
 
-	/* Before anything waits for it: it may go with its route. */
-	if (!mflow_park(skb, state))
-		return NF_DROP;
+	/* The route is going away, and is good as long as this call: the packet goes on at once, and nothing waits for it. */
+	if (!mflow_park(skb, state)) {
+		ops->passed(skb);
+		mflow_skb_set_tag(skb, 0);
+		return NF_ACCEPT;
+	}
 	if (fault)
 		ops->unsuited(skb, NULL, fault);
 

@@ -98,12 +98,28 @@ static bool mflow_hold_assigned_socket(struct sk_buff *skb)
 }
 
 /*
- * Stores in the packet what it needs to go on later. Returns false if the packet's route is going away: the packet goes with it,
- * as in nf_queue(). Called in a hook at LOCAL_IN, with softirqs disabled.
+ * Takes a reference to the packet's route, which RCU keeps so far. Returns false, and leaves the route to the packet, if it is going away:
+ * skb_dst_force() would take it from the packet.
+ */
+static bool mflow_hold_route(struct sk_buff *skb)
+{
+	struct dst_entry *dst = skb_dst(skb);
+
+	if (!skb_dst_is_noref(skb))
+		return dst;
+	if (!dst_hold_safe(dst))
+		return false;
+	skb_dst_set(skb, dst);
+	return true;
+}
+
+/*
+ * Stores in the packet what it needs to go on later. Returns false, and has done nothing, if the packet's route is going away. Called in a
+ * hook at LOCAL_IN, with softirqs disabled.
  */
 bool mflow_park(struct sk_buff *skb, const struct nf_hook_state *state)
 {
-	if (!skb_dst_force(skb))
+	if (!mflow_hold_route(skb))
 		return false;
 	*mflow_parked(skb) = (struct mflow_parked){
 		.dev = skb->dev,
