@@ -61,6 +61,10 @@ static enum mflow_end mflow_end_of_socket(const struct sock *sk)
 			       MFLOW_END_BY_CPU : MFLOW_END_DATA;
 	case UDP_ENCAP_ESPINUDP:
 	case UDP_ENCAP_L2TPINUDP:
+#ifdef UDP_ENCAP_OVPNINUDP
+	/* Since 6.16. */
+	case UDP_ENCAP_OVPNINUDP:
+#endif
 		return MFLOW_END_ORDERED;
 	default:
 		return MFLOW_END_TUNNEL;
