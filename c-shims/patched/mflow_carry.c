@@ -24,6 +24,13 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb, unsi
 
 	/* A packet from a tap may still be its sender's: GRO joins packets of one sender only. */
 	skb_prepare_for_gro(skb);
+	/* GRO would take the memory of a packet that others (taps, mirrors) have, too. */
+	if (unlikely(skb_cloned(skb)) && skb_unclone(skb, GFP_ATOMIC)) {
+		mflow_worker_flush(worker);
+		mflow_worker_receive_past_gro(worker, skb);
+		mflow_worker_flush(worker);
+		return false;
+	}
 	if (form != MFLOW_FORM_SINGLE)
 		return mflow_worker_receive_datagram(worker, skb, form);
 	result = napi_gro_receive(&worker->napi, skb);

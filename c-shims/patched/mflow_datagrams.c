@@ -44,13 +44,6 @@ bool mflow_worker_receive_datagram(struct mflow_worker *worker, struct sk_buff *
 	struct napi_struct *napi = &worker->napi;
 	gro_result_t result;
 
-	/* GRO would take the memory of a packet that others (taps, mirrors) have, too. */
-	if (unlikely(skb_cloned(skb)) && skb_unclone(skb, GFP_ATOMIC)) {
-		mflow_worker_flush(worker);
-		mflow_worker_receive_past_gro(worker, skb);
-		mflow_worker_flush(worker);
-		return false;
-	}
 	mflow_pass_normal(napi);
 	/* At 1, packets that GRO lets through are gone at once, before those that it holds. */
 	if (unlikely(READ_ONCE(net_hotdata.gro_normal_batch) < 2))
