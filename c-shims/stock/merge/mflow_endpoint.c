@@ -12,8 +12,8 @@
 #include <net/ip.h>
 #include <net/ipv6.h>
 #include <net/mflow.h>
+#include <net/mflow_reuseport.h>
 #include <net/net_namespace.h>
-#include <net/sock_reuseport.h>
 #include <net/udp.h>
 
 #include "../../module/mflow_versions.h"
@@ -57,8 +57,8 @@ static enum mflow_end mflow_end_of_socket(const struct sock *sk)
 	switch (READ_ONCE(udp_sk(sk)->encap_type)) {
 	case 0:
 		group = rcu_dereference_bh(sk->sk_reuseport_cb);
-		return group && READ_ONCE(group->incoming_cpu) ?
-			       MFLOW_END_BY_CPU : MFLOW_END_DATA;
+		return group && mflow_group_is_by_cpu(group) ? MFLOW_END_BY_CPU :
+							       MFLOW_END_DATA;
 	case UDP_ENCAP_ESPINUDP:
 	case UDP_ENCAP_L2TPINUDP:
 #ifdef UDP_ENCAP_OVPNINUDP

@@ -19,10 +19,10 @@
 #include <net/ip_fib.h>
 #include <net/ipv6_stubs.h>
 #include <net/mflow.h>
+#include <net/mflow_reuseport.h>
 #include <net/protocol.h>
 #include <net/route.h>
 #include <net/sock.h>
-#include <net/sock_reuseport.h>
 #include <net/tcp.h>
 #include <net/udp.h>
 
@@ -812,7 +812,7 @@ bool mflow_sock_is_by_cpu(const struct sock *sk)
 	if (sk->sk_protocol == IPPROTO_TCP)
 		return false;
 	group = rcu_dereference_bh(sk->sk_reuseport_cb);
-	return group && READ_ONCE(group->incoming_cpu);
+	return group && mflow_group_is_by_cpu(group);
 }
 EXPORT_SYMBOL_GPL(mflow_sock_is_by_cpu);
 

@@ -111,6 +111,41 @@ pub(crate) fn napi_number(socket: &UdpSocket) -> Result<u32> {
 
 /// Lets a program of the classic kind see each packet of a socket first.
 pub(crate) fn attach_filter(socket: &impl AsRawFd, steps: &mut [libc::sock_filter]) -> Result<()> {
+    attach_classic(socket, libc::SO_ATTACH_FILTER, steps).context("SO_ATTACH_FILTER")
+}
+
+/// Makes a program of the classic kind choose among the sockets of a group with `SO_REUSEPORT`: one place on a CPU, another one elsewhere.
+pub(crate) fn choose_by_cpu(
+    socket: &impl AsRawFd,
+    cpu: usize,
+    here: u32,
+    elsewhere: u32,
+) -> Result<()> {
+    let step = |code: u32, jump_if_not, k| libc::sock_filter {
+        // CAST: some bits.
+        code: code as u16,
+        jt: 0,
+        jf: jump_if_not,
+        k,
+    };
+    // CAST: the kernel takes such offsets for numbers without a sign.
+    let at_cpu = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, at_cpu),
+        // CAST: some CPUs.
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, cpu as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, here),
+        step(libc::BPF_RET | libc::BPF_K, 0, elsewhere),
+    ];
+    attach_classic(socket, libc::SO_ATTACH_REUSEPORT_CBPF, &mut steps)
+        .context("SO_ATTACH_REUSEPORT_CBPF")
+}
+
+fn attach_classic(
+    socket: &impl AsRawFd,
+    option: libc::c_int,
+    steps: &mut [libc::sock_filter],
+) -> Result<()> {
     let program = libc::sock_fprog {
         // CAST: a few.
         len: steps.len() as libc::c_ushort,
@@ -121,12 +156,13 @@ pub(crate) fn attach_filter(socket: &impl AsRawFd, steps: &mut [libc::sock_filte
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
+            option,
             (&raw const program).cast(),
             size_of_val(&program) as libc::socklen_t,
         )
     };
-    Errno::result(result).map(drop).context("SO_ATTACH_FILTER")
+    Errno::result(result).map(drop)?;
+    Ok(())
 }
 
 /// Lets the kernel answer on a netlink socket in sentences, too.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets that are chosen by CPU: a group with `SO_REUSEPORT` one of which wants what its CPU receives. Lanes would send
-//! one flow to several of them, so it is not split.
+//! Sockets that are chosen by CPU: a group with `SO_REUSEPORT` one of which wants what its CPU receives, or whose program asks for the
+//! CPU. Lanes would send one flow to several of them, so it is not split.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
@@ -12,7 +12,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::cases::{Case, Run};
 use crate::machine::command::wait_until;
-use crate::machine::cpu;
+use crate::machine::{cpu, sockopt};
 use crate::mflow::{self, Knobs, Stats, FASTER_THAN_ANY_PPS};
 use crate::network::netns;
 use crate::network::topology::CONTAINER;
@@ -34,19 +34,40 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         "by-cpu",
         "a flow to sockets that are chosen by CPU is not split, and stays with one of them",
         Run::Plain,
-        |rig| one_gets_all(rig, false),
+        |rig| one_gets_all(rig, false, want),
+    )
+    .about_splitting(),
+    Case::of_traffic(
+        "by-cpu/program",
+        "the same where a classic program of the group chooses by CPU",
+        Run::Plain,
+        |rig| one_gets_all(rig, false, choose),
     )
     .about_splitting(),
     Case::of_traffic(
         "by-cpu/later",
         "a split flow to sockets one of which then wants what its CPU receives goes there, and is not split any more",
         Run::Plain,
-        |rig| one_gets_all(rig, true),
+        |rig| one_gets_all(rig, true, want),
     )
     .about_splitting()]
 }
 
-fn one_gets_all(rig: &Rig, later: bool) -> Result<Outcome> {
+/// The way to let the socket in this place have what the NIC's CPU receives.
+type Give = fn(&[UdpSocket], usize) -> Result<()>;
+
+fn want(sockets: &[UdpSocket], by_cpu: usize) -> Result<()> {
+    Ok(SockRef::from(&sockets[by_cpu]).set_cpu_affinity(cpu::NIC)?)
+}
+
+/// Makes a program choose that place on the NIC's CPU, and the other one of two elsewhere.
+fn choose(sockets: &[UdpSocket], by_cpu: usize) -> Result<()> {
+    // CAST: one of two places.
+    let (here, elsewhere) = (by_cpu as u32, 1 - by_cpu as u32);
+    sockopt::choose_by_cpu(&sockets[0], cpu::NIC, here, elsewhere)
+}
+
+fn one_gets_all(rig: &Rig, later: bool, give: Give) -> Result<Outcome> {
     let plan = rig.datagrams();
     let knobs = Knobs {
         // Not yet.
@@ -68,7 +89,7 @@ fn one_gets_all(rig: &Rig, later: bool) -> Result<Outcome> {
         bytes: plan.load.bytes,
         rate: plan.load.frames_per_s,
     });
-    let chosen = by_cpu(rig, &sockets, &receivers, later);
+    let chosen = by_cpu(rig, &sockets, &receivers, later, give);
     // Also after a failure.
     sender.stop_at(0);
     let sent: u64 = sender.join()?.iter().sum();
@@ -95,7 +116,13 @@ fn one_gets_all(rig: &Rig, later: bool) -> Result<Outcome> {
 }
 
 /// Lets one socket have the flow because of the CPU of the NIC, and fails if the other one gets anything from then on.
-fn by_cpu(rig: &Rig, sockets: &[UdpSocket], receivers: &[Receiver], later: bool) -> Result<()> {
+fn by_cpu(
+    rig: &Rig,
+    sockets: &[UdpSocket],
+    receivers: &[Receiver],
+    later: bool,
+    give: Give,
+) -> Result<()> {
     // Without the wish of one of them, the flow's ports choose.
     wait_until("something arrives", || {
         Ok(receivers.iter().any(|receiver| receiver.arrivals() > 0))
@@ -105,7 +132,7 @@ fn by_cpu(rig: &Rig, sockets: &[UdpSocket], receivers: &[Receiver], later: bool)
     if later && rig.mflow {
         mflow::wait_split_since(0, 1)?;
     }
-    SockRef::from(&sockets[by_cpu]).set_cpu_affinity(cpu::NIC)?;
+    give(sockets, by_cpu)?;
     wait_until("the socket of the NIC's CPU gets the flow", || {
         Ok(receivers[by_cpu].arrivals() > 0)
     })?;
