@@ -190,29 +190,19 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
 }
 
 /*
- * Colours (HIKE_IN) and counts the packet, or the segments that it becomes, if it is one of a monitored flow; a function of its own, as
- * chains may have several. The path is the one whose headers are the outermost; HIKE_PATHS: it is not known.
+ * Colours (HIKE_IN) and counts the packet, or the segments that it becomes, with the counters of its flow. Returns for how long its traffic
+ * class stays that of its flow, or 0 if the colour is not there.
  */
-static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __u32 segments,
-				   enum hike_direction direction, __u32 path)
+static __always_inline __u64 hike_mark(struct hike_counters *counters, struct ipv6hdr *ip6, const void *end,
+				       __u32 segments, enum hike_direction direction)
 {
-	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);
-	const void *end = hike_data_end(context);
-	struct hike_counters *counters;
-	__u8 *byte = NULL, bit;
-	__u64 now_ns, block;
+	__u64 now_ns, block, of_class_ns = 0;
+	__u8 *byte = NULL, bit = counters->colour_bit;
 	bool colour;
 
-	if ((void *)(ip6 + 1) > end)
-		return 0;
-	counters = hike_counters_of_path(path);
-	if (!counters)
-		counters = hike_counters_of_headers(ip6, end, direction);
 	/* User space refuses a period of 0. */
-	if (!counters || !counters->period_ns)
+	if (!counters->period_ns)
 		return 0;
-
-	bit = counters->colour_bit;
 	if (!bit) {
 		byte = hike_colour_byte(ip6, end);
 		if (!byte)
@@ -231,11 +221,31 @@ static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __
 			__be32 *first = (__be32 *)ip6, mask = bpf_htonl((__u32)bit << HIKE_CLASS_SHIFT);
 
 			*first = (*first & ~mask) | (colour ? mask : 0);
-			/* Routes may depend on it. */
-			hike_note_colour((block + 1) * counters->period_ns - now_ns);
+			of_class_ns = (block + 1) * counters->period_ns - now_ns;
 		}
 	}
 	hike_count(counters, block, segments);
+	return of_class_ns;
+}
+
+/*
+ * Colours and counts the packet if it is one of a monitored flow, and notes that for the cache; a function of its own, as chains may have
+ * several. The path is the one whose headers are the outermost; HIKE_PATHS: it is not known.
+ */
+static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __u32 segments,
+				   enum hike_direction direction, __u32 path)
+{
+	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);
+	const void *end = hike_data_end(context);
+	struct hike_counters *counters;
+
+	if ((void *)(ip6 + 1) > end)
+		return 0;
+	counters = hike_counters_of_path(path);
+	if (!counters)
+		counters = hike_counters_of_headers(ip6, end, direction);
+	if (counters)
+		hike_note_counted(counters->number, hike_mark(counters, ip6, end, segments, direction));
 	return 0;
 }
 

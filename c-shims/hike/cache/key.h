@@ -16,7 +16,13 @@
 
 static __always_inline bool hike_has_key(__u8 protocol, __u8 hop_limit)
 {
-	return (protocol == IPPROTO_UDP || protocol == IPPROTO_TCP) && hop_limit > 1;
+	switch (protocol) {
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+		return hop_limit > 1;
+	default:
+		return false;
+	}
 }
 
 /* Returns the length of a packet in one buffer, as its IP header says; 0 if it is wrong, or too short for this header and ports behind. */
@@ -47,10 +53,8 @@ static __always_inline __u32 hike_read_key(const struct hike_context *context, _
 			return 0;
 		/* Version, traffic class and flow label. */
 		key[0] = (__u64)ip6->nexthdr << 32 | *(const __u32 *)ip6;
-		HIKE_COPY(__u64, &key[1], &ip6->saddr);
-		HIKE_COPY(__u64, &key[2], (const void *)&ip6->saddr + 8);
-		HIKE_COPY(__u64, &key[3], &ip6->daddr);
-		HIKE_COPY(__u64, &key[4], (const void *)&ip6->daddr + 8);
+		hike_copy_address(&key[1], &ip6->saddr);
+		hike_copy_address(&key[3], &ip6->daddr);
 		key[5] = device | *(const __u32 *)(ip6 + 1);
 		*is_v6 = true;
 		return hike_keyed_bytes(ip6, end, hike_bytes6(ip6), sizeof(*ip6));

@@ -87,19 +87,14 @@ static __noinline int hike_learn(struct hike_context *context, const struct hike
 		entry->key[i] = fill->key[i];
 	entry->epoch = fill->epoch;
 	entry->port = port;
-	entry->path = HIKE_PATHS;
+	entry->flow = fill->flow;
 	entry->most_bytes = most - outer;
 	entry->added = added;
 	entry->link_bytes = ETH_HLEN + added - outer;
 	entry->has_outer = packet->is_on_path;
-	/* The monitor has nothing to do with IPv4. */
-	entry->is_monitored = learns != HIKE_LEARNS_WAY && packet->version == 6;
-	entry->direction = HIKE_OUT;
-	if (learns & HIKE_LEARNS_MON_IN) {
-		entry->direction = HIKE_IN;
-		if (packet->is_on_path)
-			entry->path = packet->class.path;
-	}
+	/* A monitor that comes moves the epoch. */
+	entry->is_monitored = fill->is_counted;
+	entry->direction = learns & HIKE_LEARNS_MON_IN ? HIKE_IN : HIKE_OUT;
 	entry->until = hike_good_until(fill);
 	fill->learned++;
 	return 0;

@@ -110,6 +110,27 @@ static __always_inline int hike_pass_hop(void *ip, const void *end, bool is_v6)
 	return HIKE_NEXT;
 }
 
+/*
+ * Colours and counts a packet of the flow that has this number where it enters what is monitored; 0: the flow has none. With a number,
+ * its counters are found without a look at its headers.
+ */
+static __noinline int hike_monitor_again(struct hike_context *context, __u32 ip_at, enum hike_direction direction,
+					 __u32 flow)
+{
+	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);
+	const void *end = hike_data_end(context);
+	struct hike_counters *counters;
+	__u64 number = flow;
+
+	if ((void *)(ip6 + 1) > end)
+		return 0;
+	counters = number ? bpf_map_lookup_elem(&numbered_flows, &number) : NULL;
+	if (!counters)
+		return hike_monitor(context, ip_at, 1, direction, HIKE_PATHS);
+	hike_mark(counters, ip6, end, 1, HIKE_IN);
+	return 0;
+}
+
 /* Makes a packet of this length leave as the entry says; returns HIKE_NEXT, and has changed nothing, if it takes its chain. */
 static __always_inline int hike_leave_as(struct hike_context *context, const struct hike_cached *hit,
 					 __u32 whole, bool is_v6)
@@ -141,7 +162,7 @@ static __always_inline int hike_leave_as(struct hike_context *context, const str
 		*(__u32 *)(to + 1) = hit->head[1];
 	}
 	if (hit->is_monitored)
-		hike_monitor(context, hit->link_bytes, 1, hit->direction, hit->path);
+		hike_monitor_again(context, hit->link_bytes, hit->direction, hit->flow);
 	return hike_leave_by(context, hit->port);
 }
 
@@ -188,6 +209,8 @@ static __always_inline int hike_take_cached(struct hike_context *context)
 		fill->epoch = number;
 		fill->now = now;
 		fill->colour_ns = 0;
+		fill->is_counted = 0;
+		fill->flow = 0;
 		fill->index = index;
 		fill->bytes = hike_data_end(context) - hike_data(context);
 		hit = hike_find_second(fill, is_good);

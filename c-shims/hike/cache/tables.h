@@ -36,8 +36,8 @@ struct hike_cached {
 	/* The first jiffy in which it is not good any more; at most a second behind the packet. */
 	__u64 until;
 	__u32 port;
-	/* The path by which the packet's flow is known to the monitor; HIKE_PATHS: by none. */
-	__u32 path;
+	/* The number by which the monitor knows the packet's flow; 0: it looks at headers. */
+	__u32 flow;
 	/* The largest packet, as it comes, that fits the path and the link. */
 	__u16 most_bytes;
 	/* Bytes in front of the packet that were not there. */
@@ -46,7 +46,7 @@ struct hike_cached {
 	__u8 link_bytes;
 	/* Set: there is an outer header. */
 	__u8 has_outer;
-	/* Set: the packet is monitored, in this direction (enum hike_direction). */
+	/* Set: the packet's flow is monitored, in this direction (enum hike_direction). */
 	__u8 is_monitored;
 	__u8 direction;
 	__u8 zero;
@@ -77,7 +77,10 @@ struct hike_fill {
 	__u8 is_armed;
 	/* The parts that its chain lets learn: only the engine that tail-calls uses this. */
 	__u8 learns;
-	__u8 zero[6];
+	/* Set: its flow is monitored, and the number of the flow where it enters; 0: it has none. */
+	__u8 is_counted;
+	__u8 zero;
+	__u32 flow;
 	/* The number of packets that an entry was good for, that none was good for, and that made an entry. */
 	__u64 hits;
 	__u64 misses;
@@ -105,7 +108,7 @@ struct hike_neighbour {
 };
 
 #ifdef HIKE_TCX
-#define hike_note_colour(NS) ((void)(NS))
+#define hike_note_counted(FLOW, NS) ((void)(FLOW), (void)(NS))
 #else
 /* User space may give it more or fewer entries when it makes it. */
 HIKE_MAP(cache, BPF_MAP_TYPE_PERCPU_ARRAY, HIKE_CACHE_ENTRIES, sizeof(__u32),
@@ -130,13 +133,19 @@ static __always_inline struct hike_fill *hike_this_fill(void)
 	return bpf_map_lookup_elem(&cache_fill, &key);
 }
 
-/* Notes for how long the colour that the monitor has given to the packet's traffic class stays the same. */
-static __always_inline void hike_note_colour(__u64 ns)
+/*
+ * Notes that the packet's flow is monitored, and its number. Routes may depend on the traffic class, so notes too for how long the colour
+ * that the monitor has given to that stays the same; 0: the colour is elsewhere.
+ */
+static __always_inline void hike_note_counted(__u32 flow, __u64 of_class_ns)
 {
 	struct hike_fill *fill = hike_this_fill();
 
-	if (fill)
-		fill->colour_ns = ns;
+	if (!fill)
+		return;
+	fill->is_counted = 1;
+	fill->flow = flow;
+	fill->colour_ns = of_class_ns;
 }
 #endif
 
