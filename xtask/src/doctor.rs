@@ -16,7 +16,7 @@ use crate::paths;
 use crate::setup::llvm::Llvm;
 use crate::setup::packages::{Need, PACKAGES};
 use crate::setup::qemu::{self, Qemu};
-use crate::setup::{apt, herd, rust};
+use crate::setup::{apt, herd, promtool, rust};
 use crate::tools;
 
 /// Sources, three kernels with their objects, and the project's own build.
@@ -92,6 +92,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         bindgen(),
         miri(),
         herd7(),
+        promtool(),
         disk(),
         memory(),
         emulator(),
@@ -232,6 +233,13 @@ fn herd7() -> Prerequisite {
         return ok(herd::PACKAGE, found);
     }
     note(herd::PACKAGE, "absent: `test litmus` is skipped").remedy("cargo xtask setup")
+}
+
+fn promtool() -> Prerequisite {
+    if promtool::command().is_some() {
+        return ok("promtool", "there");
+    }
+    note("promtool", "absent: `test tidy` skips rules of Prometheus").remedy("cargo xtask setup")
 }
 
 fn disk() -> Prerequisite {

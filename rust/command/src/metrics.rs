@@ -24,7 +24,7 @@ use crate::module::text::{FlowList, OfCpus, Stats, Version};
 use crate::status::Flows;
 
 /// The lines of `stats` that are no counters of the algorithm, and say what is so now.
-const GAUGES: &[(&str, &str)] = &[
+pub const GAUGES: &[(&str, &str)] = &[
     ("parked_pkts", "Packets that are parked now"),
     ("parked_bytes", "Memory of the packets that are parked now"),
     (
@@ -50,7 +50,7 @@ const GAUGES: &[(&str, &str)] = &[
 ];
 
 /// Those that only grow.
-const COUNTERS: &[(&str, &str)] = &[
+pub const COUNTERS: &[(&str, &str)] = &[
     (
         "freed_pkts",
         "Datagrams that a CPU freed for readers on others",

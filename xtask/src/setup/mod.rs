@@ -8,6 +8,7 @@ mod failures;
 pub(crate) mod herd;
 pub(crate) mod llvm;
 pub(crate) mod packages;
+pub(crate) mod promtool;
 pub mod qemu;
 pub mod rust;
 
@@ -37,6 +38,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     }
     qemu::forget_failures();
     herd::forget_failure();
+    promtool::forget_failure();
     ensure(&needs)?;
     if let Some(why) = qemu::obtain(&qemu::VFIO_USER)? {
         println!(
@@ -48,6 +50,12 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         println!(
             "note: `test litmus` will be skipped: no {}: {why}",
             herd::PACKAGE
+        );
+    }
+    if let Some(why) = promtool::obtain()? {
+        println!(
+            "note: `test tidy` will skip rules of Prometheus: no {}: {why}",
+            promtool::PACKAGE
         );
     }
     if let Some(problem) = rust::miri_problem() {

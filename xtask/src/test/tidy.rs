@@ -6,6 +6,7 @@
 mod bindings;
 mod circles;
 mod commits;
+mod fleet;
 mod folders;
 mod imports;
 mod modules;
@@ -107,6 +108,7 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
         Ok(Some(why)) => outcome.skip(messages, why),
         result => outcome.record(messages, result.map(drop)),
     }
+    fleet::check(project, &mut outcome);
     for (name, result) in docs::checks(project) {
         outcome.record(&format!("tidy: {name}"), result);
     }
