@@ -15,6 +15,13 @@ pub const FOLDER: &str = "xtask/fleet";
 pub const DASHBOARDS: &[&str] = &["grafana/hike.json", "grafana/mflow.json"];
 /// The text whose blocks of code may be queries.
 pub const INSTRUCTIONS: &str = "CANARY.md";
+/// One sample of each metric that the commands export, with each of its labels. A test of this crate has it made of the commands' own
+/// code.
+pub const EXPORTED: &str = "prometheus/exported.prom";
+/// The beginnings of these metrics' names.
+pub const BEGINS: &[&str] = &["mflow_", "hike_"];
+/// The node of the samples, as instructions call it.
+const INSTANCE: &str = "canary";
 /// The beginning of a block with a query.
 const BLOCK: &str = "```promql";
 /// Grafana's variables, and values that a checker takes in their place.
@@ -57,6 +64,42 @@ pub fn as_rules(queries: &[Query]) -> Value {
     let rule = |(number, query): (usize, &Query)| json!({"record": format!("query:{number}"), "expr": query.text});
     let rules: Vec<Value> = queries.iter().enumerate().map(rule).collect();
     json!({"groups": [{"name": "queries", "rules": rules}]})
+}
+
+/// Returns two files for the checker: alerts that fire if a query has a result, and a test in which each has, of the samples. Queries
+/// that ask for metrics of others alone are left out.
+pub fn as_tests(queries: &[Query], exported: &str, rules_file: &str) -> (Value, Value) {
+    let own = queries
+        .iter()
+        .filter(|query| !selectors(&query.text, BEGINS).is_empty());
+    let (mut rules, mut tests) = (Vec::new(), Vec::new());
+    for (number, query) in own.enumerate() {
+        let name = format!("Query{number}");
+        rules.push(json!({"alert": name, "expr": format!("count({}) > 0", query.text)}));
+        tests.push(
+            json!({"eval_time": "20m", "alertname": name, "exp_alerts": [{"exp_labels": {}}]}),
+        );
+    }
+    let series: Vec<Value> = exported
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(sample, _)| {
+            let instance = format!("instance=\"{INSTANCE}\"");
+            let series = match sample.strip_suffix('}') {
+                Some(labelled) => format!("{labelled},{instance}}}"),
+                None => format!("{sample}{{{instance}}}"),
+            };
+            json!({"series": series, "values": "0+60x30"})
+        })
+        .collect();
+    (
+        json!({"groups": [{"name": "results", "rules": rules}]}),
+        json!({
+            "rule_files": [rules_file],
+            "evaluation_interval": "1m",
+            "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": tests}]
+        }),
+    )
 }
 
 /// Adds the values of all keys `expr`.
@@ -216,5 +259,27 @@ mod tests {
             .collect();
         let rules = as_rules(&queries);
         assert_eq!(rules["groups"][0]["rules"][2]["expr"], "c");
+    }
+
+    #[test]
+    fn queries_are_tried_with_samples_of_all_metrics() {
+        let query = |text: &str| Query {
+            file: INSTRUCTIONS,
+            text: text.to_owned(),
+        };
+        let queries = [query("rate(node_a[5m])"), query("sum(hike_b)")];
+        let exported = "mflow_a 1\nhike_b{fate=\"lost\"} 1\n";
+        let (rules, tests) = as_tests(&queries, exported, "r.yml");
+        let rules = &rules["groups"][0]["rules"];
+        assert_eq!(
+            *rules,
+            json!([{"alert": "Query0", "expr": "count(sum(hike_b)) > 0"}])
+        );
+        let series = &tests["tests"][0]["input_series"];
+        assert_eq!(series[0]["series"], "mflow_a{instance=\"canary\"}");
+        assert_eq!(
+            series[1]["series"],
+            "hike_b{fate=\"lost\",instance=\"canary\"}"
+        );
     }
 }

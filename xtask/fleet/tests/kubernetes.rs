@@ -252,7 +252,10 @@ fn canaries_are_other_nodes_than_all_others() {
     let kustomization = kustomization("kubernetes/canary");
     assert_eq!(kustomization.resources, ["../mflow"]);
     assert_eq!(kustomization.name_suffix.as_deref(), Some("-canary"));
-    // Two sets of pods with one selector would count each other's.
+    // The selectors of two sets must not match the same pods.
+    let selector = set.spec.as_ref().map(|spec| &spec.selector);
+    let selector = selector.and_then(|selector| selector.match_labels.as_ref());
+    assert_eq!(selector.expect("labels")["mflow-knobs"], "all");
     let [labels] = &kustomization.labels[..] else {
         panic!("one group of labels is expected");
     };

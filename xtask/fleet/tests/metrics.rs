@@ -9,7 +9,7 @@ use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::report::reason::Reason;
 use mflow_command::metrics::{open_metrics, to_prometheus, Measured, COUNTERS, GAUGES};
 use mflow_command::module::text::{FlowList, OfCpus, Stats, Version};
-use mflow_fleet::query::{grouping_labels, queries, selectors, Query};
+use mflow_fleet::query::{grouping_labels, queries, selectors, Query, BEGINS, EXPORTED};
 use mflow_hike::counters::reason;
 use mflow_hike::Action;
 use mflow_hike_manager::metrics::Counted;
@@ -19,7 +19,8 @@ mod support;
 
 use support::{files, path, text};
 
-const BEGINS: &[&str] = &["mflow_", "hike_"];
+/// The variable with which the file of all metrics is written.
+const WRITE: &str = "WRITE_EXPORTED";
 /// Labels that Prometheus adds.
 const ADDED: &[&str] = &["instance", "job"];
 /// Labels whose values an operator chooses.
@@ -30,8 +31,6 @@ const OTHERS: &[&str] = &[
     "mflow_canary",
     "mflow_knobs",
     "mflow_packages",
-    // Of the package's own file, not of the command's.
-    "mflow_kernel_module",
 ];
 
 /// Metrics, and for each the values of its labels.
@@ -94,13 +93,17 @@ fn hike() -> String {
     text.expect("a text")
 }
 
+/// Returns the samples of both.
+fn samples() -> String {
+    let text = mflow() + &hike();
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples.map(|line| format!("{line}\n")).collect()
+}
+
 /// Reads the samples.
 fn exported() -> Exported {
     let mut all = Exported::new();
-    for line in (mflow() + &hike()).lines() {
-        if line.starts_with('#') {
-            continue;
-        }
+    for line in samples().lines() {
         let (sample, _) = line.rsplit_once(' ').expect("a value");
         let read = selectors(sample, BEGINS);
         let [one] = &read[..] else {
@@ -150,6 +153,19 @@ fn problems(exported: &Exported, text: &str) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Prometheus' checker tries queries with this file.
+#[test]
+fn the_file_with_all_metrics_is_up_to_date() {
+    let samples = samples();
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(path(EXPORTED), &samples).expect("written");
+    }
+    assert!(
+        text(EXPORTED) == samples,
+        "{EXPORTED} is stale; write it: {WRITE}=1 cargo test --package mflow-fleet --test metrics"
+    );
 }
 
 #[test]
@@ -213,7 +229,7 @@ fn each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not() {
     }
 }
 
-/// The reasons that the alert leaves out are those for which there is nothing to do, or which pass.
+/// Reasons that pass, or for which there is nothing to do, raise no alert.
 #[test]
 fn the_alert_for_whole_flows_has_reasons_that_an_operator_can_do_something_about() {
     let rules = text("prometheus/mflow.rules.yml");

@@ -256,15 +256,25 @@ fn the_build_gets_what_it_asks_for() {
 fn versions_are_those_of_the_project() {
     let container = module().spec.module_loader.container;
     assert_eq!(container.version, VERSION);
-    for file in support::files("kubernetes", ".yaml") {
-        for (place, _) in text(&file).match_indices("registry.example/") {
-            let text = text(&file);
-            let image = text[place..]
-                .split(['"', '\n', ' '])
-                .next()
-                .expect("an image");
-            let (_, tag) = image.split_once(':').expect(image);
-            assert!(tag.starts_with(VERSION), "{file}: {image}");
+    let mut texts = support::files("kubernetes", ".yaml");
+    texts.extend(support::files("", ".md"));
+    let mut named = 0;
+    for file in texts {
+        let text = text(&file);
+        // Images, and the label with which the operator loads a version.
+        for before in [
+            "registry.example/mflow:",
+            "registry.example/mflow-module:",
+            ".mflow.mflow=",
+        ] {
+            for (_, behind) in text
+                .match_indices(before)
+                .map(|(place, _)| text[place..].split_at(before.len()))
+            {
+                assert!(behind.starts_with(VERSION), "{file}: {before}{behind:.9}");
+                named += 1;
+            }
         }
     }
+    assert!(named > 10, "{named}");
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
-use mflow_fleet::query::{as_rules, queries, FOLDER};
+use mflow_fleet::query::{as_rules, as_tests, queries, Query, EXPORTED, FOLDER};
 
 use crate::setup::promtool;
 use crate::test::Outcome;
@@ -65,11 +65,18 @@ fn other_queries(folder: &Path) -> Result<()> {
     let path = work.path().join("queries.yml");
     fs::write(&path, as_rules(&queries).to_string())?;
     let listed = || {
-        let line = |query: &mflow_fleet::query::Query| format!("{}: {}", query.file, query.text);
+        let line = |query: &Query| format!("{}: {}", query.file, query.text);
         queries.iter().map(line).collect::<Vec<_>>().join("\n  ")
     };
-    // The checker counts from 1, and names no query.
-    promtool(&["check", "rules"], &[path]).with_context(|| format!("one of:\n  {}", listed()))
+    // The checker does not say which query it means.
+    promtool(&["check", "rules"], &[path]).with_context(|| format!("one of:\n  {}", listed()))?;
+    // Each has a result: a query whose parts do not fit together has none, and nobody sees that it is wrong.
+    let exported = fs::read_to_string(folder.join(EXPORTED))?;
+    let (rules, tests) = as_tests(&queries, &exported, "results.yml");
+    fs::write(work.path().join("results.yml"), rules.to_string())?;
+    let path = work.path().join("tests.yml");
+    fs::write(&path, tests.to_string())?;
+    promtool(&["test", "rules"], &[path]).with_context(|| format!("one of:\n  {}", listed()))
 }
 
 fn promtool(words: &[&str], files: &[PathBuf]) -> Result<()> {
