@@ -15,9 +15,7 @@ use mflow_hike::Action;
 use mflow_hike_manager::metrics::Counted;
 use mflow_hike_manager::v1;
 
-mod support;
-
-use support::{files, path, text};
+use super::support::{files, path, text};
 
 /// The variable with which the file of all metrics is written.
 const WRITE: &str = "WRITE_EXPORTED";
@@ -93,11 +91,12 @@ fn hike() -> String {
     text.expect("a text")
 }
 
-/// Returns the samples of both.
+/// Returns the samples of both. Those of a family come in any order, and are sorted here.
 fn samples() -> String {
     let text = mflow() + &hike();
     let samples = text.lines().filter(|line| !line.starts_with('#'));
-    samples.map(|line| format!("{line}\n")).collect()
+    let samples: BTreeSet<&str> = samples.collect();
+    samples.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// Reads the samples.
@@ -164,7 +163,7 @@ fn the_file_with_all_metrics_is_up_to_date() {
     }
     assert!(
         text(EXPORTED) == samples,
-        "{EXPORTED} is stale; write it: {WRITE}=1 cargo test --package mflow-fleet --test metrics"
+        "{EXPORTED} is stale; write it: {WRITE}=1 cargo test --package mflow-fleet --test fleet"
     );
 }
 

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-mod support;
-
-use support::{text, yaml};
+use super::support::{files, text, yaml};
 
 const FILE: &str = "kubernetes/module/module.yaml";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -209,7 +207,7 @@ fn kernels_are_those_that_the_module_is_made_for() {
         assert!(debian(release).is_empty(), "{release}");
     }
     // The series are those of the module.
-    let series = include_str!("../../src/kernel/mod.rs");
+    let series = include_str!("../../../src/kernel/mod.rs");
     assert!(series.contains("STOCK_VERSIONS: &[&str] = &[\"6.1\", \"6.12\", \"7.3\"];"));
 }
 
@@ -247,7 +245,7 @@ fn the_build_gets_what_it_asks_for() {
     let package = "/usr/share/mflow/mflow-dkms.deb";
     assert!(recipe.contains(&format!("COPY --from=pods {package} ")));
     assert!(text("image/Containerfile").contains(&format!("mflow-dkms_*_amd64.deb {package}\n")));
-    let packed = include_str!("../../src/dkms.rs");
+    let packed = include_str!("../../../src/dkms.rs");
     assert!(recipe.contains("RUN sh ./dkms-build ") && packed.contains("/dkms-build\""));
 }
 
@@ -256,8 +254,8 @@ fn the_build_gets_what_it_asks_for() {
 fn versions_are_those_of_the_project() {
     let container = module().spec.module_loader.container;
     assert_eq!(container.version, VERSION);
-    let mut texts = support::files("kubernetes", ".yaml");
-    texts.extend(support::files("", ".md"));
+    let mut texts = files("kubernetes", ".yaml");
+    texts.extend(files("", ".md"));
     let mut named = 0;
     for file in texts {
         let text = text(&file);

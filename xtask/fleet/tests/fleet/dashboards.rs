@@ -8,9 +8,7 @@ use mflow_fleet::query::DASHBOARDS;
 use serde::Deserialize;
 use serde_json::Value;
 
-mod support;
-
-use support::text;
+use super::support::text;
 
 /// The columns of Grafana's grid.
 const COLUMNS: u32 = 24;

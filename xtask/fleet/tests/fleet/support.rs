@@ -6,21 +6,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use serde::Deserialize as _;
 
 /// Returns the path of a file.
-pub fn path(file: &str) -> PathBuf {
+pub(crate) fn path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
 /// Returns the text of a file.
-pub fn text(file: &str) -> String {
+pub(crate) fn text(file: &str) -> String {
     let path = path(file);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Reads a file of YAML with one document.
-pub fn yaml<T: DeserializeOwned>(file: &str) -> T {
+pub(crate) fn yaml<T: DeserializeOwned>(file: &str) -> T {
     let text = text(file);
     let mut documents = serde_yaml_ng::Deserializer::from_str(&text);
     let first = documents
@@ -32,7 +31,7 @@ pub fn yaml<T: DeserializeOwned>(file: &str) -> T {
 }
 
 /// Returns the paths of all files below a folder whose names end like this.
-pub fn files(folder: &str, ending: &str) -> Vec<String> {
+pub(crate) fn files(folder: &str, ending: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {

@@ -12,9 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-mod support;
-
-use support::{path, text, yaml};
+use super::support::{path, text, yaml};
 
 /// Folders with a kustomization, of which each makes a service.
 const SERVICES: &[&str] = &["kubernetes/mflow", "kubernetes/canary", "kubernetes/hike"];
@@ -162,6 +160,9 @@ fn the_namespace_lets_pods_reach_into_the_host() {
 
 #[test]
 fn kustomizations_name_files_that_are_there() {
+    // Its resource names the map, and kustomize does not put another name there.
+    let module = kustomization("kubernetes/module").generator_options;
+    assert!(module.is_some_and(|options| options.disable_name_suffix_hash));
     for folder in SERVICES.iter().chain(&["kubernetes/module"]) {
         let kustomization = kustomization(folder);
         for file in &kustomization.resources {

@@ -10,9 +10,7 @@ use mflow_command::options::Cli as Mflow;
 use mflow_hike_manager::options::{Cli as Hike, Daemon};
 use serde_json::Value;
 
-mod support;
-
-use support::{files, text, yaml};
+use super::support::{files, text, yaml};
 
 /// The commands of this project.
 const PROGRAMS: &[&str] = &["mflow", "hike", "hiked"];
