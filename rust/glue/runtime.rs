@@ -72,6 +72,13 @@ pub(crate) fn merge_timeout_us() -> u32 {
     MERGE_TIMEOUT_US.load(Ordering::Relaxed)
 }
 
+/// Returns whether somebody listens to the event of merges.
+#[inline]
+pub(crate) fn merges_are_traced() -> bool {
+    // SAFETY: A word that C writes; a volatile read sees some recent value.
+    unsafe { core::ptr::read_volatile(&raw const ffi::mflow_merges_traced) != 0 }
+}
+
 /// Returns a random number.
 pub(crate) fn random() -> u64 {
     // SAFETY: May be called in any context.

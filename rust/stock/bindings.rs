@@ -282,6 +282,19 @@ extern "C" {
     pub fn mflow_deliver(first: *mut sk_buff, stamp_ns: *mut u64) -> u64;
 
     // net/mflow_module.h
+    pub static mflow_merges_traced: c_uint;
+    pub fn mflow_flows_traced() -> bool;
+    pub fn mflow_trace_flow(dev: *const net_device, change: *const mflow_change, slot: c_uint);
+    pub fn mflow_trace_batch(slot: c_uint, batch: u32, lane_cpu: c_int) -> c_uint;
+    pub fn mflow_trace_merge(slot: c_uint, batch: u32, waited_us: u64);
+    pub fn mflow_trace_given_up(
+        slot: c_uint,
+        batch: u32,
+        waited_us: u64,
+        parked_pkts: u32,
+        overflowed: bool,
+    );
+    pub fn mflow_trace_late(slot: c_uint, batch: u32, pkts: u32);
     pub fn mflow_param(name: *const c_char, value: *mut *const c_char) -> c_int;
     pub fn mflow_files_create() -> c_int;
     pub fn mflow_files_remove();
@@ -370,6 +383,7 @@ extern "C" {
     pub fn mflow_device_node(dev: *const net_device) -> c_int;
     pub fn mflow_placing_start(period_ms: c_uint);
     pub fn mflow_skb_drop(skb: *mut sk_buff);
+    pub fn mflow_skb_drop_queueless(skb: *mut sk_buff);
     pub fn mflow_request_drop(request: *mut mflow_request);
     pub fn mflow_skb_frag_header(skb: *const sk_buff, bytes: *mut c_uint) -> *const c_void;
     pub fn mflow_skb_copy_header(skb: *const sk_buff, to: *mut c_void, bytes: c_uint);

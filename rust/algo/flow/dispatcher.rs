@@ -52,6 +52,11 @@ pub trait Host<P: Packet> {
     fn now_ms(&mut self) -> u32;
     /// Returns the CPU that this runs on.
     fn cpu(&self) -> u32;
+    /// Returns the same where a batch of `slot` is opened, and shows the batch to those who trace. `lane_cpu` is the CPU of the
+    /// lane that carries it, or nothing if this core does.
+    fn cpu_at_batch(&self, _slot: u8, _batch: u32, _lane_cpu: Option<u32>) -> u32 {
+        self.cpu()
+    }
     /// Returns all slots.
     fn slots(&self) -> &SlotPool<P>;
     /// Returns how much memory waits in the rings of all sources.
@@ -590,10 +595,10 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             // A lane's batch has ended above: if there is a carrier still, it is this core.
             match (reserved, split.carrier) {
                 // The inline batch goes on.
-                (Err(_), Some(_)) => self.note_cpu(split.slot),
+                (Err(_), Some(_)) => self.note_cpu(split.slot, self.host.cpu()),
                 (Err(_), None) => {
                     split.carrier = Some(Carrier::Inline);
-                    split.batch = self.open_batch(split.slot, split.batch, INLINE);
+                    split.batch = self.open_batch(split.slot, split.batch, INLINE, None);
                 }
                 (Ok(Reserved { lane, id, requests }), inline) => {
                     if inline.is_some() {
@@ -604,7 +609,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                         reserved_requests: requests,
                         reserved_items: batch_pkts,
                     });
-                    split.batch = self.open_batch(split.slot, split.batch, id);
+                    let cpu = self.lanes.cpu(lane);
+                    split.batch = self.open_batch(split.slot, split.batch, id, cpu);
                 }
             }
         }
@@ -622,18 +628,24 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.slot(split.slot).room(split.batch.wrapping_add(1), 2)
     }
 
-    /// Opens the batch that follows `last`, and returns its number.
-    pub(super) fn open_batch(&mut self, slot: u8, last: u32, carrier: LaneId) -> u32 {
+    /// Opens the batch that follows `last`, and returns its number. `lane_cpu` is the CPU of the lane that carries it, or nothing if
+    /// this core does.
+    pub(super) fn open_batch(
+        &mut self,
+        slot: u8,
+        last: u32,
+        carrier: LaneId,
+        lane_cpu: Option<u32>,
+    ) -> u32 {
         let batch = last.wrapping_add(1);
         self.slot(slot).open(batch, carrier);
-        self.note_cpu(slot);
+        self.note_cpu(slot, self.host.cpu_at_batch(slot, batch, lane_cpu));
         self.counters.add_owned(Counter::Batches, 1);
         batch
     }
 
     /// Tells the load controller on which CPU batches of the slot's flow are handed out.
-    fn note_cpu(&self, slot: u8) {
-        let cpu = self.host.cpu();
+    fn note_cpu(&self, slot: u8, cpu: u32) {
         self.host.orders().note_cpu(usize::from(slot), cpu);
     }
 

@@ -445,7 +445,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
         if !stopping.is_open {
             // There is a number left: lanes never get the last one.
-            stopping.batch = self.open_batch(slot, stopping.batch, INLINE);
+            stopping.batch = self.open_batch(slot, stopping.batch, INLINE, None);
             stopping.is_open = true;
             flow.state.renew_stopping(stopping);
         }

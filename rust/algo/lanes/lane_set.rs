@@ -255,6 +255,13 @@ impl<P: Packet> LaneSet<P> {
         self.lanes.iter().filter_map(Place::end).map(|end| end.cpu)
     }
 
+    /// Returns the CPU of a lane, or nothing if it is the [own one](OWN_LANE): the core that dispatches polls that.
+    #[inline]
+    pub(crate) fn cpu(&self, lane: u8) -> Option<u32> {
+        let place = self.lanes.get(usize::from(lane))?;
+        place.end().map(|end| end.cpu)
+    }
+
     /// Returns the lanes in `wanted` that can get batches; all lanes that can, if none of these does.
     pub(crate) fn usable(&self, wanted: u16) -> u32 {
         let online = !self.offline & ((1 << self.nr_lanes) - 1);

@@ -291,6 +291,12 @@ impl FlowBoard {
         }
     }
 
+    /// Returns the report on the flow in `place` of the table, if there is one. In the source's context.
+    pub fn at(&self, place: u8) -> Option<FlowReport> {
+        let published = self.places.get(usize::from(place))?;
+        FlowReport::of_words(published.read()?)
+    }
+
     /// Takes the oldest change out of the log. One reader at a time.
     pub fn take_change(&self) -> Option<FlowChange> {
         let logged = self.changes.take()?;

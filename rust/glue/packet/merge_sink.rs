@@ -8,7 +8,7 @@ use crate::algo::counters::Counter;
 use crate::algo::lanes::queue::chain::Chain;
 use crate::algo::limits::MAX_SLOTS;
 use crate::algo::merge::lane_run::Run;
-use crate::algo::merge::slot::{LaneId, Merged, PathFault, Sink};
+use crate::algo::merge::slot::{GivenUp, LaneId, Merged, PathFault, Sink};
 use crate::algo::parked_amount::Amount;
 use crate::glue::locks::SoftirqsOff;
 use crate::glue::stack::skb::SkBuff;
@@ -56,6 +56,38 @@ impl Sink<SkBuff> for MergeSink {
         // CAST: a slot index is below 64.
         // SAFETY: May be called in softirq context.
         unsafe { ffi::mflow_deadline_start(self.slot as u32, after_us) };
+    }
+
+    fn is_traced(&self) -> bool {
+        runtime::merges_are_traced()
+    }
+
+    #[cold]
+    fn note_merged(&mut self, batch: u32, since_us: Option<u64>) {
+        let waited_us = since_us.map_or(0, |since| runtime::now_us().wrapping_sub(since));
+        // CAST: a slot index is below 64.
+        // SAFETY: May be called in softirq context.
+        unsafe { ffi::mflow_trace_merge(self.slot as u32, batch, waited_us) };
+    }
+
+    fn note_given_up(&mut self, given_up: GivenUp) {
+        let GivenUp {
+            batch,
+            waited_us,
+            parked_pkts,
+            has_overflowed,
+        } = given_up;
+        // CAST: a slot index is below 64.
+        let slot = self.slot as u32;
+        // SAFETY: May be called in softirq context.
+        unsafe { ffi::mflow_trace_given_up(slot, batch, waited_us, parked_pkts, has_overflowed) };
+    }
+
+    #[cold]
+    fn note_late(&mut self, batch: u32, pkts: u32) {
+        // CAST: a slot index is below 64.
+        // SAFETY: May be called in softirq context.
+        unsafe { ffi::mflow_trace_late(self.slot as u32, batch, pkts) };
     }
 }
 

@@ -14,6 +14,7 @@ pub mod build_cpu;
 
 pub mod lane;
 
+pub mod flow_events;
 pub mod source;
 
 pub mod port;

@@ -5,6 +5,7 @@
 //! the stack without a NAPI or are split behind its GRO. Some sources are found by what a packet says, perhaps outside of their
 //! context. Each user of such a source [enters](Source::enter) it first.
 
+use super::flow_events;
 use super::lane::{Carries, Lane, Places};
 use super::merge_sink;
 use super::pool::{self, Slots};
@@ -74,6 +75,8 @@ pub struct Source {
     has_in_gro: AtomicBool,
     // The device, for the note that its driver calls GRO.
     port: Option<NonNull<PortHead>>,
+    // The device whose flows it splits. None if it hands flows on.
+    lane_device: Option<LaneDevice>,
     // True once that note has been made.
     gro_noted: AtomicBool,
     // The last word of the driver on who builds packets: the number of a `QueueBuilder`.
@@ -187,6 +190,13 @@ impl Host<SkBuff> for KernelHost<'_> {
         unsafe { ffi::mflow_this_cpu() }
     }
 
+    fn cpu_at_batch(&self, slot: u8, batch: u32, lane_cpu: Option<u32>) -> u32 {
+        // CAST: the number of a CPU.
+        let lane_cpu = lane_cpu.map_or(-1, |cpu| cpu as i32);
+        // SAFETY: Softirqs are disabled wherever a dispatcher is used.
+        unsafe { ffi::mflow_trace_batch(slot.into(), batch, lane_cpu) }
+    }
+
     fn slots(&self) -> &Slots {
         self.slots
     }
@@ -242,6 +252,11 @@ impl Host<SkBuff> for KernelHost<'_> {
                 let counters = &self.source.counters;
                 counters.add_owned(Counter::LostNotifications, 1);
             }
+        }
+        if let (Some(device), Some(report)) = (self.source.lane_device, self.source.board.at(place))
+        {
+            // SAFETY: The device is there as long as the source.
+            unsafe { flow_events::tell(device, report) };
         }
         // SAFETY: The call may come from any context: it only queues work.
         unsafe { ffi::mflow_tell_soon() };
@@ -361,6 +376,7 @@ impl Source {
         fresh.napi = napi;
         *fresh.stopping.get_mut() = true;
         fresh.port = port.map(NonNull::from);
+        fresh.lane_device = device;
         // One change behind, so that the first packet looks at the CPUs.
         *fresh.cpu_changes_seen.get_mut() = runtime::cpu_changes().wrapping_sub(1);
         // SAFETY: By the contract.

@@ -5,7 +5,7 @@
 use super::hook_heads::BeginsWithPortHead;
 use super::{ffi, way};
 use crate::algo::knobs::device_command::{DeviceName, DEVICE_NAME_SIZE};
-use crate::glue::ffi::check_export;
+use crate::glue::ffi::{check_export, mflow_change, mflow_trace_flow};
 use crate::glue::locks::Rtnl;
 use core::ffi::{c_int, c_void};
 use core::num::NonZeroU32;
@@ -160,6 +160,14 @@ impl LaneDevice {
     pub(crate) unsafe fn index(self) -> u32 {
         // SAFETY: By the contract.
         unsafe { ffi::mflow_device_index(self.0.as_ptr()) }
+    }
+
+    /// Tells those who trace of a flow of this device that begins to be split, or stops. Any context.
+    ///
+    /// # Safety: the device is there, and all that `change` points to.
+    pub(crate) unsafe fn trace_flow(self, change: &mflow_change, slot: u8) {
+        // SAFETY: By the contract.
+        unsafe { mflow_trace_flow(self.0.as_ptr(), change, slot.into()) };
     }
 
     /// Returns what is watched of the packets that the device receives. Any context.

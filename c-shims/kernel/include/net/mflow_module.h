@@ -159,6 +159,17 @@ bool mflow_changes_wanted(void);
 bool mflow_tell_change(const struct mflow_change *change);
 void mflow_tell_soon(void);
 
+/* Events, for those who trace. mflow_merges_traced is not 0 while somebody listens to merges. */
+extern unsigned int mflow_merges_traced;
+bool mflow_flows_traced(void);
+void mflow_trace_flow(const struct net_device *dev,
+		      const struct mflow_change *change, unsigned int slot);
+unsigned int mflow_trace_batch(unsigned int slot, u32 batch, int lane_cpu);
+void mflow_trace_merge(unsigned int slot, u32 batch, u64 waited_us);
+void mflow_trace_given_up(unsigned int slot, u32 batch, u64 waited_us,
+			  u32 parked_pkts, bool overflowed);
+void mflow_trace_late(unsigned int slot, u32 batch, u32 pkts);
+
 /* Locks: rtnl, then the module's own. Process context. */
 void mflow_rtnl_lock(void);
 void mflow_rtnl_unlock(void);
@@ -253,6 +264,7 @@ void mflow_placing_start(unsigned int period_ms);
 
 /* Packets and sockets. */
 void mflow_skb_drop(struct sk_buff *skb);
+void mflow_skb_drop_queueless(struct sk_buff *skb);
 void mflow_request_drop(struct mflow_request *request);
 const void *mflow_skb_frag_header(const struct sk_buff *skb,
 				  unsigned int *bytes);

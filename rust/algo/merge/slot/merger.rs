@@ -3,7 +3,8 @@
 //! Merging: what the core that has a slot's token does with what is parked.
 
 use super::{
-    Merged, Sink, Slot, FENCE_TIMEOUT_US, INLINE, ORDINARY_PATH, START_TIMEOUT_US, WINDOW_BATCHES,
+    GivenUp, Merged, Sink, Slot, FENCE_TIMEOUT_US, INLINE, ORDINARY_PATH, START_TIMEOUT_US,
+    WINDOW_BATCHES,
 };
 use crate::algo::counters::Counter;
 use crate::algo::lanes::queue::chain::Chain;
@@ -127,6 +128,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         }
         if slot.overflowed.swap(false, Ordering::Relaxed) && slot.exceeds_share(slot.parked()) {
             slot.counters.add_owned(Counter::OverflowBatches, 1);
+            self.note_given_up(batch, true, sink);
             return true;
         }
 
@@ -146,6 +148,9 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             || slot.blocked_progress.load(Ordering::Relaxed) != progress
         {
             // A lane that works gets there: its ring is finite. Only a silent one is given up.
+            if self.held_up_since(batch).is_none() {
+                slot.held_up_since_us.store(now, Ordering::Relaxed);
+            }
             slot.blocked_on.store(batch, Ordering::Relaxed);
             slot.blocked_progress.store(progress, Ordering::Relaxed);
             slot.blocked_since_us
@@ -156,6 +161,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
                 slot.fences_waited_us
                     .fetch_add(timeout_us, Ordering::Relaxed);
             }
+            self.note_given_up(batch, false, sink);
             return true;
         }
 
@@ -167,6 +173,27 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             sink.arm_deadline(left as u32);
         }
         false
+    }
+
+    /// Returns the time since which packets of later batches wait for `batch`, if any do.
+    fn held_up_since(&self, batch: u32) -> Option<u64> {
+        let slot = self.slot;
+        // ORDERING: Relaxed, all: written under the token.
+        let is_blocked = slot.blocked_since_us.load(Ordering::Relaxed) != 0
+            && slot.blocked_on.load(Ordering::Relaxed) == batch;
+        is_blocked.then(|| slot.held_up_since_us.load(Ordering::Relaxed))
+    }
+
+    #[cold]
+    fn note_given_up<S: Sink<P>>(&self, batch: u32, has_overflowed: bool, sink: &mut S) {
+        let now = sink.now_us();
+        let since = self.held_up_since(batch);
+        sink.note_given_up(GivenUp {
+            batch,
+            waited_us: since.map_or(0, |since| now.wrapping_sub(since)),
+            parked_pkts: self.slot.parked_pkts(),
+            has_overflowed,
+        });
     }
 
     /// Returns the time for which a fence may hold others up. Fences of one start that do not arrive share [`START_TIMEOUT_US`],
@@ -190,6 +217,9 @@ impl<'a, P: Packet> MergeToken<'a, P> {
     fn advance<S: Sink<P>>(&self, batch: u32, sink: &mut S, budget: &mut u32) {
         let slot = self.slot;
         let place = slot.place(batch);
+        if sink.is_traced() {
+            sink.note_merged(batch, self.held_up_since(batch));
+        }
         place.close();
         // ORDERING: Release pairs with the Acquire in `next`: what was delivered before is visible as delivered.
         slot.next.store(batch.wrapping_add(1), Ordering::Release);
@@ -242,6 +272,10 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         slot.parked.fetch_sub(delivered.bits(), Ordering::Release);
         let pkts = delivered.pkts();
         slot.counters.add_owned(counter, u64::from(pkts));
+        if counter == Counter::LatePkts {
+            // ORDERING: Relaxed: written under the token.
+            sink.note_late(slot.next.load(Ordering::Relaxed), pkts);
+        }
         *budget = budget.saturating_sub(pkts);
     }
 }

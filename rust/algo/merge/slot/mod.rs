@@ -59,6 +59,29 @@ pub trait Sink<P: Packet> {
     fn lane_progress(&mut self, lane: LaneId) -> u32;
     /// Calls [`Slot::expire`] and merges, after this many microseconds.
     fn arm_deadline(&mut self, after_us: u32);
+    /// Returns whether somebody listens to [`note_merged`](Self::note_merged), which is not called otherwise.
+    fn is_traced(&self) -> bool {
+        false
+    }
+    /// Notes that the turn of `batch` has passed. Packets of later batches have waited for it since `since_us`, if any have.
+    fn note_merged(&mut self, _batch: u32, _since_us: Option<u64>) {}
+    /// Notes a batch that is given up.
+    fn note_given_up(&mut self, _given_up: GivenUp) {}
+    /// Notes that this many packets, on the wire, were delivered after their turn, in the turn of `batch`.
+    fn note_late(&mut self, _batch: u32, _pkts: u32) {}
+}
+
+/// A batch that is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Its number.
+    pub batch: u32,
+    /// The time for which packets of later batches have waited for it, in microseconds.
+    pub waited_us: u64,
+    /// The number of packets that wait.
+    pub parked_pkts: u32,
+    /// True if it is given up because too much waits; else its time has passed.
+    pub has_overflowed: bool,
 }
 
 /// The time that a fence gets, unless its start has less left ([`START_TIMEOUT_US`]). The ordinary path may be some thousand
@@ -153,6 +176,8 @@ pub struct Slot<P: Packet> {
     // The time (plus one) since which batch `blocked_on` has held others up; 0 if it holds up none. Written under the token.
     blocked_since_us: AtomicU64,
     blocked_on: AtomicU32,
+    // The time since which that batch has held others up, whether its lane has worked meanwhile or not. Written under the token.
+    held_up_since_us: AtomicU64,
     // The progress of that batch's lane at that time.
     blocked_progress: AtomicU32,
     // The socket of the packets parked last. Only compared.
@@ -192,6 +217,7 @@ impl<P: Packet> Slot<P> {
             path_faults: AtomicU32::new(0),
             blocked_since_us: AtomicU64::new(0),
             blocked_on: AtomicU32::new(0),
+            held_up_since_us: AtomicU64::new(0),
             blocked_progress: AtomicU32::new(0),
             socket: AtomicU64::new(0),
             receive_pkts: AtomicU32::new(0),

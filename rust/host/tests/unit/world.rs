@@ -22,7 +22,7 @@ use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::flow_orders::Orders;
 use mflow_algo::algo::merge::lane_run::{Collector, Run};
-use mflow_algo::algo::merge::slot::{LaneId, Merged, PathFault, Sink, Slot};
+use mflow_algo::algo::merge::slot::{GivenUp, LaneId, Merged, PathFault, Sink, Slot};
 use mflow_algo::algo::merge::slot_pool::{SlotPool, NR_SLOTS};
 use mflow_algo::algo::parked_amount::Amount;
 use mflow_algo::algo::report::flow_report::{FlowBoard, FlowNews, FlowReport, Found};
@@ -68,6 +68,20 @@ pub(crate) struct Socket {
     pub(crate) timers: [Option<u64>; NR_SLOTS],
     /// Items that each lane has taken from its ring.
     pub(crate) progress: Vec<u32>,
+    /// True if somebody listens to merges.
+    pub(crate) is_traced: bool,
+    /// The events that were told.
+    pub(crate) told: Vec<Told>,
+}
+
+/// An event for those who trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The turn of a batch has passed, for which later ones have waited for so many microseconds.
+    Merged(u32, Option<u64>),
+    GivenUp(GivenUp),
+    /// So many packets were late, in the turn of this batch.
+    Late(u32, u32),
 }
 
 impl Socket {
@@ -78,6 +92,8 @@ impl Socket {
             timeout_us: 200,
             timers: [None; NR_SLOTS],
             progress: vec![0; nr_lanes],
+            is_traced: false,
+            told: Vec::new(),
         }
     }
 
@@ -117,6 +133,23 @@ impl Sink<TestPacket> for SlotSink<'_> {
         assert!(after_us > 0);
         let at = self.socket.now_us + u64::from(after_us);
         self.socket.timers[self.slot] = Some(at);
+    }
+
+    fn is_traced(&self) -> bool {
+        self.socket.is_traced
+    }
+
+    fn note_merged(&mut self, batch: u32, since_us: Option<u64>) {
+        let waited_us = since_us.map(|since| self.socket.now_us - since);
+        self.socket.told.push(Told::Merged(batch, waited_us));
+    }
+
+    fn note_given_up(&mut self, given_up: GivenUp) {
+        self.socket.told.push(Told::GivenUp(given_up));
+    }
+
+    fn note_late(&mut self, batch: u32, pkts: u32) {
+        self.socket.told.push(Told::Late(batch, pkts));
     }
 }
 

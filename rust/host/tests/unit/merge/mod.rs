@@ -6,3 +6,5 @@
 mod slot;
 #[cfg(not(miri))]
 mod slot_pool;
+#[cfg(not(miri))]
+mod traced;

@@ -18,11 +18,11 @@ use crate::support::packet::{Factory, TestPacket};
 use crate::world::Socket;
 
 /// A slot with a socket behind it. Lane 1 is the only one.
-struct Merger {
+pub(super) struct Merger {
     slot: Slot<TestPacket>,
     /// The batch that is opened next.
     unopened: u32,
-    socket: Socket,
+    pub(super) socket: Socket,
     packets: Factory,
 }
 
@@ -36,7 +36,7 @@ impl Merger {
         }
     }
 
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::starting_at(0)
     }
 
@@ -48,7 +48,7 @@ impl Merger {
     }
 
     /// Opens a batch, and those before it that are not open yet.
-    fn open(&mut self, batch: u32, lane: LaneId) {
+    pub(super) fn open(&mut self, batch: u32, lane: LaneId) {
         self.open_up_to(batch.wrapping_sub(1));
         assert_eq!(self.unopened, batch, "it is open already");
         self.slot.open(batch, lane);
@@ -65,7 +65,7 @@ impl Merger {
     }
 
     /// Parks packets; returns whether the slot wanted to be merged, which has then been done.
-    fn park(&mut self, batch: u32, ids: &[u64]) -> bool {
+    pub(super) fn park(&mut self, batch: u32, ids: &[u64]) -> bool {
         self.open_up_to(batch);
         let chain = self.packets.chain(ids.iter().copied());
         let amount = self.packets.amount(ids.len());
@@ -76,7 +76,7 @@ impl Merger {
         shall_merge
     }
 
-    fn complete(&mut self, batch: u32) -> bool {
+    pub(super) fn complete(&mut self, batch: u32) -> bool {
         self.open_up_to(batch);
         let shall_merge = self.slot.complete(batch);
         if shall_merge {
@@ -86,7 +86,7 @@ impl Merger {
     }
 
     /// Lets time pass, and fires the timer if it is due.
-    fn wait(&mut self, us: u64) -> bool {
+    pub(super) fn wait(&mut self, us: u64) -> bool {
         self.socket.now_us += us;
         let is_due = self.socket.timers[0].is_some_and(|at| at <= self.socket.now_us);
         if is_due {
