@@ -239,6 +239,12 @@ void mflow_skb_drop(struct sk_buff *skb)
 	kfree_skb_reason(skb, SKB_DROP_REASON_SOCKET_CLOSE);
 }
 
+/* Drops a packet for which a ring has no room, with the kernel's reason for full queues of CPUs. */
+void mflow_skb_drop_queueless(struct sk_buff *skb)
+{
+	kfree_skb_reason(skb, SKB_DROP_REASON_CPU_BACKLOG);
+}
+
 void mflow_request_drop(struct mflow_request *request)
 {
 	request->ops->drop(request);

@@ -93,7 +93,10 @@ impl Source {
         let counter = match lanes.hand_on(lane, packet, pool::ring_bytes()) {
             Ok(()) => counter,
             // On the ordinary path it would overtake those that wait.
-            Err(_) => Counter::DroppedStageFull,
+            Err(packet) => {
+                packet.drop_queueless();
+                Counter::DroppedStageFull
+            }
         };
         self.counters.add_owned(counter, pkts);
     }

@@ -19,14 +19,14 @@ pub(super) use kernel::bindings::{
     mflow_held_append, mflow_held_join, mflow_napi_gro_flush, mflow_napi_id, mflow_napi_set_source,
     mflow_napi_source, mflow_ops, mflow_port, mflow_receive_skb, mflow_register, mflow_request,
     mflow_request_drop, mflow_request_frag, mflow_returned_is_full, mflow_skb_copy_header,
-    mflow_skb_count_segments, mflow_skb_device_index, mflow_skb_drop, mflow_skb_frag_header,
-    mflow_skb_hold_socket, mflow_skb_napi_id, mflow_skb_pull_headers, mflow_skb_set_verified,
-    mflow_skb_sums_up, mflow_skb_verified, mflow_sock_is_by_cpu, mflow_sock_is_staged,
-    mflow_sock_receive_bytes, mflow_source, mflow_unregister, mflow_watch_readers, mflow_worker,
-    mflow_worker_build, mflow_worker_create, mflow_worker_destroy, mflow_worker_flush,
-    mflow_worker_held, mflow_worker_holds, mflow_worker_kick, mflow_worker_kick_on,
-    mflow_worker_receive, mflow_worker_receive_past_gro, mflow_worker_receive_stage,
-    mflow_worker_set_sums, napi_struct, net_device, sk_buff, sock,
+    mflow_skb_count_segments, mflow_skb_device_index, mflow_skb_drop, mflow_skb_drop_queueless,
+    mflow_skb_frag_header, mflow_skb_hold_socket, mflow_skb_napi_id, mflow_skb_pull_headers,
+    mflow_skb_set_verified, mflow_skb_sums_up, mflow_skb_verified, mflow_sock_is_by_cpu,
+    mflow_sock_is_staged, mflow_sock_receive_bytes, mflow_source, mflow_unregister,
+    mflow_watch_readers, mflow_worker, mflow_worker_build, mflow_worker_create,
+    mflow_worker_destroy, mflow_worker_flush, mflow_worker_held, mflow_worker_holds,
+    mflow_worker_kick, mflow_worker_kick_on, mflow_worker_receive, mflow_worker_receive_past_gro,
+    mflow_worker_receive_stage, mflow_worker_set_sums, napi_struct, net_device, sk_buff, sock,
 };
 
 // What both halves know is written in the kernel's headers and in the algorithm: here each is held against the other.

@@ -266,6 +266,15 @@ impl SkBuff {
     }
 }
 
+impl SkBuff {
+    /// Drops the packet because a ring has no room for it.
+    #[cold]
+    pub(crate) fn drop_queueless(self) {
+        // SAFETY: By the invariant it is ours to give.
+        unsafe { ffi::mflow_skb_drop_queueless(self.into_raw()) };
+    }
+}
+
 impl Drop for SkBuff {
     fn drop(&mut self) {
         // SAFETY: By the invariant it is ours to free.
