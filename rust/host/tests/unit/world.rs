@@ -5,6 +5,7 @@
 //! It does what the kernel module's glue does around the algorithm, step by step as a test asks for, so a test decides
 //! on the interleaving: nothing moves on its own.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -177,6 +178,8 @@ pub(crate) struct Surroundings {
     pub(crate) is_clear: bool,
     /// The choice that each inner flow has a fence.
     pub(crate) fences_inner_flows: bool,
+    /// The batches that were opened and told: the number, and the CPU of the lane, unless the NIC's core carries it.
+    pub(crate) opened: RefCell<Vec<(u32, Option<u32>)>>,
     /// The number of times that the ordinary path was told to stay behind packets that were carried inline.
     pub(crate) kept_behind: usize,
     pub(crate) nr_active: i32,
@@ -451,6 +454,11 @@ impl Host<TestPacket> for Surroundings {
         NIC_CPU
     }
 
+    fn cpu_at_batch(&self, _slot: u8, batch: u32, lane_cpu: Option<u32>) -> u32 {
+        self.opened.borrow_mut().push((batch, lane_cpu));
+        NIC_CPU
+    }
+
     fn slots(&self) -> &SlotPool<TestPacket> {
         &self.slots
     }
@@ -577,6 +585,7 @@ impl World {
                 merge_budget_pkts: u32::MAX,
                 is_clear: true,
                 fences_inner_flows: false,
+                opened: RefCell::default(),
                 kept_behind: 0,
                 nr_active: 0,
                 reached: Reached::new(),

@@ -297,6 +297,43 @@ fn batches_go_round_the_lanes() {
     assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= BATCH_PKTS);
 }
 
+#[test]
+fn each_batch_is_told_with_the_cpu_that_carries_it() {
+    const BATCH_PKTS: u32 = 16;
+    let mut world = World::new(3, BATCH_PKTS);
+    world.start_split(0);
+    let before = world.count(Counter::Batches);
+    world.around.carried.clear();
+    world.around.opened.take();
+    world.receive(0, BATCH_PKTS * 7 + 5);
+    world.config.stopping = true;
+    world.receive(0, 3);
+    world.settle();
+    // A batch that was open before is among these, too.
+    let mut carried: Vec<(u32, Option<u32>)> = Vec::new();
+    for (lane, tag) in &world.around.carried {
+        // CAST: few lanes, whose CPUs begin with 1.
+        let batch = (tag.batch_bits(), lane.map(|lane| lane as u32 + 1));
+        if carried.last() != Some(&batch) && !carried.contains(&batch) {
+            carried.push(batch);
+        }
+    }
+    let mask = (1 << BATCH_BITS) - 1;
+    let opened = world.around.opened.take();
+    let mut told: Vec<_> = opened
+        .iter()
+        .map(|(batch, cpu)| (batch & mask, *cpu))
+        .collect();
+    assert_eq!(told.len() as u64, world.count(Counter::Batches) - before);
+    assert_eq!(told.last().unwrap().1, None, "the NIC's core carries it");
+    carried.sort_unstable();
+    told.sort_unstable();
+    assert!(
+        told.iter().all(|one| carried.contains(one)),
+        "{told:?}, {carried:?}"
+    );
+}
+
 /// Lanes are woken for what they have got since the last time, also where that is the end of a batch alone, or requests.
 #[test]
 fn lanes_that_got_items_are_told() {
