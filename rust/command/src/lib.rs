@@ -4,7 +4,8 @@
 //!
 //! Read in this order: [`module`] (what the module tells and takes), [`change`] (several settings at once), [`confirm`] (for a time),
 //! [`file`] (those of a file), [`status`], [`listing`] and [`metrics`] (what people and programs see of it), [`top`] (the same, again and
-//! again), [`diagnose`] (what limits a flow on a host), [`schema`] (of what is printed), [`options`] (the command line).
+//! again), [`trace`] (events of flows and batches), [`diagnose`] (what limits a flow on a host), [`schema`] (of what is printed),
+//! [`options`] (the command line).
 
 #![deny(unsafe_code)]
 
@@ -23,3 +24,4 @@ pub mod pages;
 pub mod schema;
 pub mod status;
 pub mod top;
+pub mod trace;

@@ -22,7 +22,8 @@ use mflow_command::schema::{self, Applied, Changed, Failure, Metrics, Written};
 use mflow_command::status::Status;
 use mflow_command::top::view::View;
 use mflow_command::top::{draw, screen, Watch};
-use mflow_command::{listing, pages};
+use mflow_command::trace::known::Choice;
+use mflow_command::{listing, pages, trace};
 
 const FOUND: u8 = 1;
 const FAILED: u8 = 2;
@@ -84,6 +85,20 @@ fn run(cli: &Cli, root: &Path) -> Result<u8> {
             }
         }
         Command::Top { interval, once } => return top(cli, root, *interval, *once),
+        Command::Trace {
+            flow,
+            events,
+            seconds,
+        } => {
+            let choice = Choice {
+                kinds: events.clone(),
+                flow: flow.clone(),
+            };
+            trace::run(root, &choice, *seconds, |event| match cli.json {
+                true => print_json(event),
+                false => print_line(event),
+            })?;
+        }
         Command::Metrics { file } => metrics(cli, root, file.as_deref())?,
         Command::Diagnose { seconds } => {
             let diagnosis = Diagnosis::of(&read::snapshot(root, *seconds)?);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::file;
+use crate::trace::event::Kind;
 
 /// The exit statuses, as the help has them.
 const EXIT: &str = "\
@@ -16,7 +17,8 @@ Exit status:
   0  done; diagnose: nothing to do
   1  diagnose: something was found
   2  it could not be done, which one sentence on standard error says
-  3  the module is not loaded (status, set, apply, get, flows, confirm, top --once)";
+  3  the module is not loaded (status, set, apply, get, flows, confirm, trace,
+     top --once)";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,6 +27,7 @@ Examples:
   mflow set batch_pkts 64 --confirm 60      back in a minute, unless: mflow confirm
   mflow flows --json
   mflow top                                 cores, lanes and flows, each second
+  mflow trace                               flows and batches, as things happen to them
   mflow metrics --file /var/lib/prometheus/node-exporter/mflow.prom
   mflow diagnose                            is one core the limit here; needs no module";
 
@@ -144,6 +147,32 @@ pub enum Command {
         #[arg(long)]
         once: bool,
     },
+    /// Print what happens to flows and batches, as it happens
+    ///
+    /// A batch is a number of packets of a split flow that one CPU carries. Batches are merged in the order of their numbers; one that is
+    /// not complete in time is given up, and its packets come late. Times are seconds since the host was started.
+    ///
+    /// The events are those of the kernel's tracefs, of which an instance is used that nobody else has. Where the kernel is locked down,
+    /// flows that begin to be split and stop are told by netlink. The last line says how many events were lost.
+    #[command(
+        after_help = "Examples:\n  mflow trace\n  mflow trace --flow 192.168.50.1:50001 --events batch,merge,given_up,late\n  mflow trace --seconds 10 --json | jq 'select(.event == \"flow_stop\") | .reason'\n\nEnds with 3 if the module is not loaded, or goes meanwhile."
+    )]
+    Trace {
+        /// Only flows of this device, or with an end that has this address, with a port behind it or without one
+        #[arg(long, value_name = "DEVICE|ADDRESS[:PORT]")]
+        flow: Option<String>,
+        /// The events, with commas between them
+        #[arg(
+            long,
+            value_name = "LIST",
+            value_delimiter = ',',
+            default_value = "flow_start,flow_stop,given_up,late"
+        )]
+        events: Vec<Kind>,
+        /// Ends after this time, 0.1 to 86400 seconds [default: never]
+        #[arg(long, value_name = "SECONDS", value_parser = traced)]
+        seconds: Option<Duration>,
+    },
     /// Print counters and states as metrics, in OpenMetrics text
     ///
     /// Without the module there is one metric: mflow_loaded 0.
@@ -206,6 +235,10 @@ fn look(text: &str) -> Result<Duration, String> {
     seconds(text, 0.5, 3600.0)
 }
 
+fn traced(text: &str) -> Result<Duration, String> {
+    seconds(text, 0.1, 86_400.0)
+}
+
 fn interval(text: &str) -> Result<Duration, String> {
     seconds(text, 0.1, 60.0)
 }
@@ -262,6 +295,25 @@ mod tests {
         }
         let error = Cli::try_parse_from(["mflow", "top", "--interval", "NaN"]).expect_err("none");
         assert!(error.to_string().contains("0.1 to 60 are allowed"));
+    }
+
+    #[test]
+    fn events_are_a_list_of_names() {
+        let events = |line: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
+            match cli.command {
+                Command::Trace { events, .. } => Ok(events),
+                other => Err(format!("{other:?}")),
+            }
+        };
+        let usual = [Kind::FlowStart, Kind::FlowStop, Kind::GivenUp, Kind::Late];
+        assert_eq!(events("mflow trace").as_deref(), Ok(&usual[..]));
+        let two = events("mflow trace --events batch,merge");
+        assert_eq!(two.as_deref(), Ok(&[Kind::Batch, Kind::Merge][..]));
+        let error = events("mflow trace --events merges").expect_err("it is none");
+        assert!(error.contains("flow_start, flow_stop, batch"), "{error}");
+        let error = events("mflow trace --seconds 0").expect_err("it is too short");
+        assert!(error.contains("0.1 to 86400 are allowed"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::listing::Value;
 use crate::module::text::FlowList;
 use crate::status::Status;
 use crate::top::sample::Sample;
+use crate::trace::event::Event;
 
 /// The outputs, each under the name of its command.
 #[derive(JsonSchema)]
@@ -29,6 +30,8 @@ pub struct Outputs {
     flows: FlowList,
     /// The output of `mflow top`, in each interval.
     top: Sample,
+    /// The output of `mflow trace`, for each event.
+    trace: Event,
     /// The output of `mflow metrics`.
     metrics: Metrics,
     /// The output of `mflow diagnose`.

@@ -160,7 +160,7 @@ impl Files for Debugfs {
 }
 
 /// Returns that it is not loaded, and whether there is one to load.
-pub(super) fn not_loaded(root: &Path) -> Unreachable {
+pub(crate) fn not_loaded(root: &Path) -> Unreachable {
     let kernel = uname().release().to_string_lossy().into_owned();
     let list = root.join("lib/modules").join(&kernel).join("modules.dep");
     let list = fs::read_to_string(list).unwrap_or_default();

@@ -4,7 +4,9 @@
 //! and why it can't be reached ([`Unreachable`]). There are two ways, which have the same texts ([`Files`]): [`debugfs`], and [`netlink`]
 //! where debugfs can't be read.
 
+pub mod changes;
 pub mod debugfs;
+pub mod flow_name;
 pub mod kernel_log;
 pub mod netlink;
 pub mod text;

@@ -12,13 +12,14 @@ use netlink_packet_core::{
     NetlinkMessage, NetlinkPayload, NetlinkSerializable, Nla as _, NlasIterator, Parseable as _,
     ParseableParametrized, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_REQUEST,
 };
-use netlink_packet_generic::ctrl::nlas::GenlCtrlAttrs;
+use netlink_packet_generic::ctrl::nlas::{GenlCtrlAttrs, McastGrpAttrs};
 use netlink_packet_generic::ctrl::{GenlCtrl, GenlCtrlCmd};
 use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket, SocketAddr};
 use rustix::io::Errno;
 
+use super::changes::Change;
 use super::debugfs::not_loaded;
 use super::{Files, Refused, Setting, Unreachable};
 
@@ -27,6 +28,11 @@ const VERSION: u8 = 1;
 /// Numbers of `c-shims/netlink/mflow_netlink.h`, which a test compares.
 const CMD_GET: u8 = 1;
 const CMD_SET: u8 = 2;
+const CMD_CHANGE: u8 = 3;
+/// The group of those who listen to changes of flows.
+const GROUP: &str = "flows";
+/// The most messages that are read in a row.
+const MOST_READS: usize = 64;
 const FILE_NAME: u16 = 1;
 const FILE_TEXT: u16 = 2;
 /// `NLMSGERR_ATTR_MSG` of linux/netlink.h.
@@ -40,7 +46,17 @@ const ALIGNMENT: usize = 4;
 pub struct Netlink {
     socket: Socket,
     family: u16,
+    group: Option<u32>,
     requests: Cell<u32>,
+}
+
+/// The changes of flows that were told.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// The changes.
+    pub changes: Vec<Change>,
+    /// True if the kernel had no room for more, so that some were not told.
+    pub has_overflowed: bool,
 }
 
 /// A message of the family: the number of a command, and attributes.
@@ -213,6 +229,7 @@ impl Netlink {
         let mut netlink = Self {
             socket,
             family: 0,
+            group: None,
             requests: Cell::new(0),
         };
         let request = GenlMessage::from_payload(GenlCtrl {
@@ -221,6 +238,7 @@ impl Netlink {
         });
         let answer = netlink.ask(request, NLM_F_ACK)?;
         let nlas = answer.messages.iter().flat_map(|one| &one.payload.nlas);
+        netlink.group = nlas.clone().find_map(group);
         let mut families = nlas.filter_map(|one| match one {
             GenlCtrlAttrs::FamilyId(number) => Some(*number),
             _ => None,
@@ -229,6 +247,42 @@ impl Netlink {
             .next()
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(netlink)
+    }
+
+    /// Joins those who are told of changes of flows. No file can be read afterwards: answers would come among the notifications.
+    pub fn listen(&self) -> Result<(), Unreachable> {
+        let group = self.group.ok_or_else(|| not_loaded(Path::new("/")))?;
+        let joined = self.socket.add_membership(group);
+        joined.map_err(|error| unreachable(error.into()))
+    }
+
+    /// Returns what was told since the last call, without waiting. There may be more at once.
+    pub fn changes(&self) -> Result<Told, Unreachable> {
+        let mut told = Told::default();
+        for _ in 0..MOST_READS {
+            let mut answer = Answer::<GenlMessage<Message>> {
+                messages: Vec::new(),
+                said: None,
+            };
+            let datagram = match self.socket.recv_from_full() {
+                Ok((datagram, _)) => datagram,
+                Err(error) => match Errno::from_io_error(&error) {
+                    Some(Errno::AGAIN) => break,
+                    Some(Errno::INTR) => continue,
+                    Some(Errno::NOBUFS) => {
+                        told.has_overflowed = true;
+                        continue;
+                    }
+                    _ => return Err(unreachable(error.into())),
+                },
+            };
+            read_messages(&datagram, &mut answer).map_err(unreachable)?;
+            let messages = answer.messages.iter().map(|one| &one.payload);
+            let messages = messages.filter(|one| one.command == CMD_CHANGE);
+            told.changes
+                .extend(messages.filter_map(|one| Change::of(&one.attributes)));
+        }
+        Ok(told)
     }
 
     /// Sends a request, and returns the answer.
@@ -266,6 +320,20 @@ impl Netlink {
         message.set_resolved_family_id(self.family);
         self.ask(message, flags)
     }
+}
+
+/// Returns the number of the group of flows, if it is among these attributes.
+fn group(nla: &GenlCtrlAttrs) -> Option<u32> {
+    let GenlCtrlAttrs::McastGroups(groups) = nla else {
+        return None;
+    };
+    let is_ours = |nla: &McastGrpAttrs| matches!(nla, McastGrpAttrs::Name(name) if name == GROUP);
+    let mut groups = groups.iter();
+    let group = groups.find(|group| group.iter().any(is_ours))?;
+    group.iter().find_map(|nla| match nla {
+        McastGrpAttrs::Id(number) => Some(*number),
+        McastGrpAttrs::Name(_) => None,
+    })
 }
 
 /// Returns the reason for a failure that is not about a value.
@@ -314,6 +382,7 @@ impl Files for Netlink {
 
 #[cfg(test)]
 mod tests {
+    use super::super::changes;
     use super::*;
 
     const HEADER: &str = include_str!("../../../../c-shims/netlink/mflow_netlink.h");
@@ -336,13 +405,33 @@ mod tests {
         for (name, expected) in [
             ("MFLOW_CMD_GET", usize::from(CMD_GET)),
             ("MFLOW_CMD_SET", usize::from(CMD_SET)),
+            ("MFLOW_CMD_CHANGE_NTF", usize::from(CMD_CHANGE)),
             ("MFLOW_A_FILE_NAME", usize::from(FILE_NAME)),
             ("MFLOW_A_FILE_TEXT", usize::from(FILE_TEXT)),
+            ("MFLOW_A_CHANGE_KIND", usize::from(changes::KIND)),
+            ("MFLOW_A_CHANGE_DEVICE", usize::from(changes::DEVICE)),
+            ("MFLOW_A_CHANGE_QUEUE", usize::from(changes::QUEUE)),
+            ("MFLOW_A_CHANGE_PROTOCOL", usize::from(changes::PROTOCOL)),
+            (
+                "MFLOW_A_CHANGE_FROM_ADDRESS",
+                usize::from(changes::FROM_ADDRESS),
+            ),
+            ("MFLOW_A_CHANGE_FROM_PORT", usize::from(changes::FROM_PORT)),
+            (
+                "MFLOW_A_CHANGE_TO_ADDRESS",
+                usize::from(changes::TO_ADDRESS),
+            ),
+            ("MFLOW_A_CHANGE_TO_PORT", usize::from(changes::TO_PORT)),
+            ("MFLOW_A_CHANGE_CPU", usize::from(changes::CPU)),
+            ("MFLOW_A_CHANGE_PPS", usize::from(changes::PPS)),
+            ("MFLOW_A_CHANGE_REASON", usize::from(changes::REASON)),
+            ("MFLOW_A_CHANGE_LOST", usize::from(changes::LOST)),
         ] {
             assert_eq!(number(name), Some(expected), "{name}");
         }
         assert!(HEADER.contains(&format!("MFLOW_FAMILY_NAME\t\"{FAMILY}\"")));
         assert!(HEADER.contains(&format!("MFLOW_FAMILY_VERSION\t{VERSION}\n")));
+        assert!(HEADER.contains(&format!("MFLOW_MCGRP_FLOWS\t\"{GROUP}\"")));
     }
 
     fn bytes_of(message: Message, kind: u16) -> Vec<u8> {
