@@ -36,6 +36,21 @@ const FILES: &[(&str, &str, u32)] = &[
         include_str!("tools/90-mflow.rules"),
         0o644,
     ),
+    (
+        "usr/share/mflow-tools/order.bt",
+        include_str!("tools/order.bt"),
+        0o644,
+    ),
+    (
+        "usr/share/mflow-tools/merge-latency.bt",
+        include_str!("tools/merge-latency.bt"),
+        0o644,
+    ),
+    (
+        "usr/share/mflow-tools/lane-balance.bt",
+        include_str!("tools/lane-balance.bt"),
+        0o644,
+    ),
     ("DEBIAN/conffiles", "/etc/mflow.conf\n", 0o644),
     ("DEBIAN/postinst", include_str!("tools/postinst.sh"), 0o755),
     ("DEBIAN/prerm", include_str!("tools/prerm.sh"), 0o755),
@@ -53,6 +68,7 @@ Section: net
 Priority: optional
 Depends: kmod, @LIBRARIES@
 Recommends: mflow-dkms
+Suggests: bpftrace
 Description: command and service for the kernel module mflow
  The module mflow splits elephant flows of container overlays over several
  CPUs. The command mflow shows what it does, sets its knobs, and says what

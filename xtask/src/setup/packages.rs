@@ -92,6 +92,7 @@ pub(crate) const PACKAGES: &[Package] = packages! {
     Checks "python3-yaml": File("/usr/lib/python3/dist-packages/yaml/__init__.py"), "the kernel's generator for netlink";
     Checks "python3-jsonschema": File("/usr/lib/python3/dist-packages/jsonschema/__init__.py"), "the kernel's schema of netlink families";
     Checks "ansible-core": Program("ansible-playbook"), "syntax of the role in xtask/fleet";
+    Checks "bpftrace": Program("bpftrace"), "scripts for bpftrace";
     Checks "g++": Program("c++"), "libFuzzer, which is in C++";
     Deb "debhelper": Program("dh_builddeb"), "kernel packages";
     Deb "dpkg-dev": Program("dpkg-buildpackage"), "kernel packages";

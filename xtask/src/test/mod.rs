@@ -12,6 +12,7 @@ mod hosts;
 mod litmus;
 mod mlx5;
 mod module;
+mod scripts;
 mod stock;
 mod tidy;
 mod vm;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module built out of the kernel tree, for which a built kernel is enough, our C files under sparse, and the description of our
-//! netlink family under the kernel's schema and generator.
+//! The module built out of the kernel tree, for which a built kernel is enough, our C files under sparse, the description of our
+//! netlink family under the kernel's schema and generator, and our scripts for bpftrace.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::{Ctx, Outcome};
+use super::{scripts, Ctx, Outcome};
 use crate::kernel::{self, Flavor, Kernel};
 use crate::module::{self, objtool};
 use crate::paths;
@@ -39,6 +39,11 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     } else {
         let why = "Python's jsonschema or yaml is not installed; try: cargo xtask setup";
         outcome.skip(name, why);
+    }
+    let name = "module: bpftrace reads our scripts";
+    match scripts::refusal() {
+        None => outcome.record(name, scripts::are_read()),
+        Some(why) => outcome.skip(name, why),
     }
     Ok(outcome)
 }
