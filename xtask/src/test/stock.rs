@@ -29,7 +29,7 @@ const STOCK: &str = "stock";
 /// The cases that run there by default: about what guarantees order, about the module's parts for this way, and about what comes
 /// and goes.
 const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6-in-4/4000 family/4-in-6/4000 family/6-in-6/16 \
-                     tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files netlink/refused netlink/changes capture/host-vxlan0 \
+                     tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files netlink/refused netlink/changes trace/batches trace/late capture/host-vxlan0 \
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
                      teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams \
                      gro/beside gro/header/whole gro/header/v6 gro/checksum/v4 gro/disguised/vxlan hooks/veth-gro \
@@ -48,14 +48,14 @@ const CANNOT: &str = "mode/ tcp/mode/ tunnel/ freeing/ build/napi reload/build d
                       multicast/program ifb/";
 
 /// The cases that cannot pass there on kernels of ours either, which have no tracepoints, by the beginning of their names.
-const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
+const CANNOT_ON_OURS: &str = "auto/ tcp/auto/ trace/";
 
 /// The case that locks the kernel down, as distributions' kernels can be, and the guest that it has for itself: nothing unlocks it.
 const LOCKS_DOWN: &str = "lockdown/knobs";
 const LOCKED: &str = "stock-locked";
 
-/// The cases about this way alone, by the beginning of their names.
-const OWN: &str = "hooks/ tcp/hooks/";
+/// The cases about this way alone, by the beginning of their names, and those that need tracepoints, which kernels of ours do not have.
+const OWN: &str = "hooks/ tcp/hooks/ trace/";
 
 /// The reason for which cases about the distribution's kernel are skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
@@ -164,7 +164,7 @@ pub(super) fn locks_down(case: &str) -> bool {
     case == LOCKS_DOWN
 }
 
-/// Returns whether a case is about this way alone, and shows nothing with our hooks.
+/// Returns whether a case is about this way alone, or needs tracepoints, and shows nothing with our hooks.
 pub(super) fn is_own(case: &str) -> bool {
     begins_like_one_of(OWN, case)
 }

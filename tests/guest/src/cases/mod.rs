@@ -132,6 +132,7 @@ fn all() -> Vec<Case> {
         operation::knobs::cases(),
         operation::command::cases(),
         operation::top::cases(),
+        operation::trace::cases(),
         operation::netlink::cases(),
         operation::no_debugfs::cases(),
         traffic::shapes::datagrams(),

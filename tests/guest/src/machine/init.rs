@@ -22,6 +22,8 @@ use nix::unistd::Pid;
 use crate::machine::command;
 use crate::verdict;
 
+/// The place of the kernel's events.
+pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 /// The folders in which the distribution keeps programs; the kernel gives its first process no such list.
 const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -61,11 +63,16 @@ fn prepare() -> Result<()> {
         ("tmpfs", "/run"),
         ("tmpfs", "/tmp"),
         ("debugfs", "/sys/kernel/debug"),
+        ("tracefs", TRACEFS),
         ("bpf", "/sys/fs/bpf"),
     ];
     for (kind, target) in mounts {
         // /proc comes first.
         if kind == "debugfs" && command::was_booted_with(NO_DEBUGFS)? {
+            continue;
+        }
+        // Not each kernel has it.
+        if kind == "tracefs" && !Path::new(target).exists() {
             continue;
         }
         fs::create_dir_all(target).with_context(|| format!("cannot create {target}"))?;

@@ -103,7 +103,7 @@ const PARAMETRIC: &str = "batch capture family flows lanes scaling size";
 const CARDS: [&str; 4] = ["mlx5-1", "mlx5-4", "mlx5-striding-1", "mlx5-striding-4"];
 
 /// The cases that show the same with any card, with or without `tcp/` in front.
-const ANY_CARD: &str = "control/ command/ knobs/ netlink/ capture/host-vxlan0 capture/host-br0 capture/host-veth0 capture/container devices/ \
+const ANY_CARD: &str = "control/ command/ knobs/ netlink/ trace/ capture/host-vxlan0 capture/host-br0 capture/host-veth0 capture/container devices/ \
                         teardown/vxlan teardown/bridge teardown/veth teardown/container teardown/socket reader/ readers/ \
                         ifb/ reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ broadcast/ multicast/ \
                          timestamps receive-buffer routes/ sockmap by-cpu takeover refragmented mode/cpus mode/stages \

@@ -16,4 +16,5 @@ pub(crate) mod no_debugfs;
 pub(crate) mod reasons;
 pub(crate) mod reload;
 pub(crate) mod top;
+pub(crate) mod trace;
 pub(crate) mod unread;
