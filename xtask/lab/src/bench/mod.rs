@@ -42,9 +42,10 @@ pub(crate) struct Options {
     /// Set of cases to measure
     #[arg(long, value_enum, default_value_t)]
     suite: Suite,
-    /// Only rows with this text in `CASE/MODE LANES`, such as `udp-16/`, `/mflow` or `/mflow 4`
+    /// Only rows with this text in `CASE/MODE LANES`, such as `udp-16/`, `/mflow` or `/mflow 4`; with one of these texts, if it is
+    /// given several times
     #[arg(long, value_name = "FILTER")]
-    case: Option<String>,
+    case: Vec<String>,
     /// On a distribution's kernel, as shipped, with the module for it: native, vanilla, RPS and mflow, on what its packages have.
     /// `own` is the one that apt offers here [default if given without a name]
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, default_missing_value = "own", value_parser = PossibleValuesParser::new(distribution::names()))]
@@ -135,6 +136,11 @@ fn show(options: &Options, rows: &[Row]) -> Result<()> {
 }
 
 impl Options {
+    /// Returns whether a row is asked for.
+    fn has(&self, row: &str) -> bool {
+        self.case.is_empty() || self.case.iter().any(|text| row.contains(text))
+    }
+
     /// Returns the number of windows of each row.
     fn windows(&self) -> u32 {
         self.windows.unwrap_or(self.suite.windows())
@@ -153,7 +159,10 @@ impl Options {
                 .append
                 .as_ref()
                 .map(|words| format!("append '{words}'")),
-            self.case.as_ref().map(|text| format!("case '{text}'")),
+            (!self.case.is_empty()).then(|| {
+                let each = self.case.iter().map(|text| format!("case '{text}'"));
+                each.collect::<Vec<_>>().join(" --")
+            }),
             self.windows.map(|count| format!("windows {count}")),
             (self.window_ms != WINDOW_MS).then(|| format!("window-ms {}", self.window_ms)),
         ];

@@ -155,6 +155,9 @@ impl<'a> Progress<'a> {
 }
 
 fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
+    for filter in &options.case {
+        require_match(options.suite, cases, filter)?;
+    }
     let mut rows: Vec<Option<Row>> = Vec::new();
     let windows = options.windows();
     // CAST: a number of windows.
@@ -167,11 +170,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
             if options.distribution.is_some() && !mode.is_without_patches() {
                 continue;
             }
-            if options
-                .case
-                .as_ref()
-                .is_some_and(|text| !name.contains(text))
-            {
+            if !options.has(&name) {
                 continue;
             }
             let (flavor, stack) = match &mode.stack {
@@ -202,23 +201,30 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
         }
     }
     if rows.is_empty() {
-        let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        let filter = options.case.as_deref().unwrap_or_default();
-        let mut others = Suite::value_variants().iter();
-        if let Some(other) =
-            others.find(|&&other| other != options.suite && matches(&suites::all(other), filter))
-        {
-            bail!(
-                "no case of this suite matches {filter:?}; try: --suite {}",
-                other.name()
-            );
-        }
-        bail!(
-            "no case matches {filter:?}; the cases of this suite are: {}",
-            names.join(", ")
-        );
+        bail!("these rows need our patches; try again without --distribution");
     }
     Ok(Plan { rows, boots })
+}
+
+/// Fails with what there is instead, if no row of a suite matches.
+fn require_match(suite: Suite, cases: &[Case], filter: &str) -> Result<()> {
+    if matches(cases, filter) {
+        return Ok(());
+    }
+    let mut others = Suite::value_variants().iter();
+    if let Some(other) =
+        others.find(|&&other| other != suite && matches(&suites::all(other), filter))
+    {
+        bail!(
+            "no case of this suite matches {filter:?}; try: --suite {}",
+            other.name()
+        );
+    }
+    let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    bail!(
+        "no case matches {filter:?}; the cases of this suite are: {}",
+        names.join(", ")
+    );
 }
 
 fn matches(cases: &[Case], filter: &str) -> bool {
@@ -275,7 +281,10 @@ mod tests {
         let of_lanes = options(&["--case", "udp-16/mflow 4"]);
         let plan = super::plan(&of_lanes, &cases).expect("a plan");
         assert_eq!(plan.boots[0].1.len(), 1);
-        let wrong = options(&["--case", "no-such"]);
+        let several = options(&["--case", "udp-16/mflow 4", "--case", "udp-16/mflow 8"]);
+        let plan = super::plan(&several, &cases).expect("a plan");
+        assert_eq!(plan.boots[0].1.len(), 2);
+        let wrong = options(&["--case", "udp-16/mflow", "--case", "no-such"]);
         let error = super::plan(&wrong, &cases).err().expect("no match");
         let error = error.to_string();
         assert!(
@@ -283,6 +292,9 @@ mod tests {
             "{error}"
         );
         assert_eq!(error.lines().count(), 1);
+        let patched = options(&["--case", "udp-16/falcon-dev", "--distribution", "debian-13"]);
+        let error = super::plan(&patched, &cases).err().expect("no row");
+        assert!(error.to_string().contains("need our patches"), "{error}");
         let elsewhere = options(&["--case", "memcached"]);
         let error = super::plan(&elsewhere, &cases).err().expect("no match");
         assert!(error.to_string().ends_with("try: --suite paper"), "{error}");
